@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command names, a policy, a contract, an env, a demonstration, looked at before anything starts.
+
+Raises everywhere: UsageError, one sentence on what is unknown, missing, or cannot be used here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openeta_ros.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from openeta_ros.embodiment import Embodiment
+
+
+# Of those that take no address.
+NO_POLICY = 'name a directory with policy.yaml, or that file'
+
+
+def contract(name: str, env: str) -> Embodiment:
+    """Return a contract that fits its robot's description; of an arm's that comes over the graph nothing is
+    known yet."""
+    from openeta_ros.embodiment import EmbodimentError, Kinematics, KinematicsError, load
+    from openeta_ros.episodes.settings import ARM
+
+    try:
+        embodiment = load(name)
+        if env != ARM or embodiment.live_description is None:
+            Kinematics(embodiment)
+    except (EmbodimentError, KinematicsError) as error:
+        raise UsageError(str(error)) from None
+    return embodiment
+
+
+def check_env(env: str, task: str) -> None:
+    """Look whether there is such an env and task, and whether it can run here."""
+    from openeta_ros.envs import EnvError, registry
+
+    try:
+        registry.check_task(env, task)
+    except EnvError as error:
+        raise UsageError(str(error)) from None
+    lacking = registry.missing(env)
+    if lacking is not None:
+        raise UsageError(lacking)
+
+
+def policy_source(source: str) -> str:
+    """Return the absolute path of a policy that exists and whose policy.yaml is right, or the address of one,
+    for which there is a key."""
+    from openeta_ros.vector_policy import ManifestError, WireError, wire
+    from openeta_ros.vector_policy.process import checked_manifest
+
+    path = local_policy(source)
+    if path is not None:
+        try:
+            checked_manifest(path)
+        except ManifestError as error:
+            raise UsageError(str(error)) from None
+        return str(path)
+    try:
+        family, _ = wire.parse_address(source)
+    except WireError as error:
+        raise UsageError(str(error)) from None
+    if family == 'AF_INET' or source.endswith('.sock') or _is_socket(source):
+        _check_key(source)
+        return source if family == 'AF_INET' else str(Path(source).absolute())
+    raise UsageError(
+        f'there is no policy at {source}: no directory with policy.yaml, no socket, and not HOST:PORT'
+    )
+
+
+def local_policy(source: str) -> Path | None:
+    """Return the absolute path of a policy directory or policy.yaml, here or shipped with this package."""
+    from openeta_ros.embodiment.resources import PACKAGE, share_folders
+
+    for path in (Path(source), *(folder / source for folder in share_folders(PACKAGE))):
+        if os.path.isdir(path) or os.path.isfile(path):
+            return path.absolute()
+    return None
+
+
+def demonstration(text: str) -> str:
+    """Return what a policy is to be shown: 'expert', 'none', or the absolute path of a demonstration whose
+    arrays a policy can be sent, or of a recording."""
+    from openeta_ros.episodes.bag import Bag
+    from openeta_ros.episodes.bag_demonstration import is_episode
+    from openeta_ros.episodes.bag_metadata import BagError
+    from openeta_ros.episodes.demonstration import DemonstrationError, load
+    from openeta_ros.episodes.settings import EXPERT, NO_DEMONSTRATION
+    from openeta_ros.vector_policy import WireError, wire
+
+    if text in (EXPERT, NO_DEMONSTRATION):
+        return text
+    path = Path(text).absolute()
+    try:
+        if is_episode(path):
+            Bag(path).close()
+        else:
+            shown = load(path)
+            wire.encode('prompt', {'info': dict(shown.info)}, shown.arrays)
+    except (BagError, DemonstrationError) as error:
+        raise UsageError(str(error)) from None
+    except WireError as error:
+        raise UsageError(f'{path} cannot be shown to a policy: {error}') from None
+    return str(path)
+
+
+def folder_to_write(output: Path) -> None:
+    """Make a folder in which something can be written."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f'{output} cannot be made: {error.strerror}; name another --output') from None
+    if not os.access(output, os.W_OK | os.X_OK):
+        raise UsageError(f'{output} cannot be written into; name another --output')
+
+
+def _is_socket(source: str) -> bool:
+    return os.path.exists(source) and Path(source).is_socket()
+
+
+def _check_key(address: str) -> None:
+    from openeta_ros.vector_policy.process import AUTHKEY_ENV, authkey_of
+    from openeta_ros.vector_policy.wire import MIN_AUTHKEY_BYTES
+
+    if authkey_of() is None:
+        raise UsageError(
+            f'the policy at {address} wants a key: set {AUTHKEY_ENV} to the key of its server, '
+            f'at least {MIN_AUTHKEY_BYTES} bytes in hex'
+        )

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test may rely on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+# A shell starts what it runs in the background with SIGINT ignored, and children inherit that; the tests of
+# Ctrl-C need it as it is in a terminal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The files that take longest come first, in this order, so that no worker is left alone with one at the end.
+# The first has the kernels of Genesis compiled; when the next comes that needs them, they are there.
+LONGEST = (
+    'test_env_genesis',
+    'test_nodes_graph',
+    'test_cli_workers',
+    'test_cli_doctor_arm',
+    'test_embodiment_robots',
+    'test_cli_transports',
+    'test_cli_eval',
+    'test_env_conformance',
+    'test_nodes_arm_env',
+    'test_nodes_policy',
+    'test_mock_outcomes',
+    'test_faults',
+    'test_nodes_code_policy',
+    'test_nodes_replay',
+)
+
+KERNELS = """
+from openeta_ros.embodiment import load
+from openeta_ros.envs import EnvFacade, EnvSpec
+
+with EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', load('franka_genesis'))) as env:
+    env.reset(0)
+    env.chunk_step(env.expert()[:2])
+"""
+
+
+@pytest.fixture(scope='session')
+def genesis_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have Genesis compile its kernels once, before the workers would each do so beside each other.
+
+    A busy machine may take long for it: tests that need them have a `timeout` of their own.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if 'PYTEST_XDIST_WORKER' in os.environ else own
+    with (shared / 'genesis_kernels').open('a+') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if lock.tell() == 0:
+            subprocess.run([sys.executable, '-c', KERNELS], check=True)
+            lock.write('compiled')
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, each as a whole: workers get them in this order."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policy node: it acts on the very observation that it is asked about, and hands on what its policy
+says."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.node import Node
+from ros_graph import environment, node_process, spinning, wait_until
+
+from openeta_msgs.msg import ActionChunk
+from openeta_msgs.msg import Observation as ObservationMessage
+from openeta_msgs.srv import SetDemonstration
+from openeta_ros.embodiment import Embodiment, load
+from openeta_ros.envs import Sensors
+from openeta_ros.episodes import Demonstration
+from openeta_ros.nodes import messages
+from openeta_ros.nodes.parameters import Value
+from openeta_ros.nodes.peer import bring_up
+from openeta_ros.nodes.remote import GraphPolicy
+from openeta_ros.nodes.runtime import Process
+from openeta_ros.nodes.sensors import SensorPublisher
+from openeta_ros.observation import Observation
+from openeta_ros.vector_policy import PolicyUnavailable
+
+MS = 1_000_000
+# Answers with what it saw, so that a test sees it too.
+ECHO = """
+import os
+import numpy as np
+
+class Echo:
+    action_type = 'qpos'
+    def reset(self, seed):
+        if seed == 13:
+            raise ValueError('not this seed')
+        self.seed = seed
+    def set_demonstration(self, arrays, info):
+        self.shown = float(arrays['actions'].sum()) + info.get('extra', 0)
+    def act(self, observation):
+        if self.seed == 14:
+            os._exit(3)
+        mean = float(observation['frames_front'].mean())
+        return {'action': np.array([[self.seed, self.shown, mean, *observation['qpos']]], dtype='<f4')}
+"""
+# Writes down what it is asked.
+TELLS = """
+import pathlib
+
+class Echo:
+    action_type = 'qpos'
+    def tell(self, text):
+        with pathlib.Path(__file__).with_name('calls').open('a') as file:
+            file.write(f'{text}, ')
+    def reset(self, seed): self.tell(f'reset {seed}')
+    def set_demonstration(self, arrays, info): self.tell('demonstration')
+    def act(self, observation):
+        self.tell(f'act {observation["qpos"].shape}')
+        return {'action': observation['qpos']}
+"""
+
+
+def written_policy(folder: Path, text: str = ECHO) -> Path:
+    folder.mkdir()
+    (folder / 'echo.py').write_text(text)
+    (folder / 'policy.yaml').write_text('api: 1\npolicy: echo:Echo\n')
+    return folder
+
+
+class Robot:
+    """Publishes a robot's streams from this process."""
+
+    def __init__(self, node: Node, embodiment: Embodiment) -> None:
+        self._publisher = SensorPublisher(node, embodiment, {})
+        self._embodiment = embodiment
+
+    def publish(self, stamp_ns: int, grey: int) -> Observation:
+        """Publish one moment, all pictures of one grey; return what identifies it."""
+        pictures = {
+            name: np.full((*(camera.size or (4, 4)), 3), grey, np.uint8)
+            for name, camera in self._embodiment.cameras.items()
+        }
+        positions = {joint: 0.01 * (grey + index) for index, joint in enumerate(self._embodiment.wire_joints)}
+        seen = Observation({'endpose': np.zeros(self._embodiment.ee_size)}, stamp_ns)
+        self._publisher.publish(Sensors(stamp_ns, pictures, positions, {}), seen)
+        return seen
+
+
+Graph = tuple[Node, Process, GraphPolicy, Robot]
+
+
+@contextlib.contextmanager
+def policy_node(tmp_path: Path, source: Path, **more: Value) -> Iterator[tuple[Node, Process, GraphPolicy]]:
+    """Run a policy node; yield a node of ours beside it, its process, and the policy, not configured yet."""
+    with (
+        environment(),
+        node_process('policy', tmp_path / 'node.log', policy=str(source), embodiment='light_arm', **more),
+        spinning('tester') as (node, process),
+    ):
+        policy = GraphPolicy(node, process, 'policy', timeout_s=10.0)
+        policy.wait_until_found(time.monotonic() + 60.0)
+        yield node, process, policy
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with policy_node(tmp_path, written_policy(tmp_path / 'policy')) as (node, process, policy):
+        bring_up([policy.peer], 60.0, print)
+        yield node, process, policy, Robot(node, load('light_arm'))
+
+
+def test_it_acts_on_the_observation_it_is_asked_about(graph: Graph) -> None:
+    _, _, policy, robot = graph
+    assert policy.descriptor() == {'policy': 'echo:Echo', 'action_type': 'qpos'}
+    policy.reset(5)
+    policy.set_demonstration(Demonstration({'actions': np.ones((2, 3))}, {'extra': 1}))
+    seen = {grey: robot.publish(grey * 50 * MS, grey) for grey in (1, 2, 3)}
+    for grey in (2, 3, 1):  # not the newest: the one that is named
+        rows = policy.act(seen[grey])
+        assert rows.dtype == np.dtype('<f4')
+        np.testing.assert_array_equal(rows[0, :3], [5, 7, grey])
+        assert rows[0, 3] == np.float32(0.01 * grey)
+
+
+def test_it_waits_for_an_observation_that_is_still_under_way(graph: Graph) -> None:
+    _, _, policy, robot = graph
+    policy.reset(5)
+    policy.set_demonstration(Demonstration({'actions': np.zeros((1, 3))}, {}))
+    robot.publish(50 * MS, 1)
+    late = Observation({}, 100 * MS)
+    publisher = graph[0].create_timer(0.3, lambda: robot.publish(100 * MS, 2))
+    assert policy.act(late)[0, 2] == 2
+    publisher.cancel()
+
+
+def test_a_demonstration_may_come_in_the_message(graph: Graph) -> None:
+    node, _, policy, robot = graph
+    policy.reset(5)
+    client = node.create_client(SetDemonstration, 'policy/set_demonstration')
+    arrays = messages.observation_arrays({'actions': np.full((1, 2), 4.0)})
+    policy.peer.call(client, SetDemonstration.Request(arrays=arrays, info='{"extra": 2}'), 10.0)
+    assert policy.act(robot.publish(50 * MS, 1))[0, 1] == 10
+
+
+def test_where_the_time_of_the_calls_went_is_told(graph: Graph) -> None:
+    node, _, policy, robot = graph
+    statuses: dict[str, DiagnosticStatus] = {}
+    node.create_subscription(
+        DiagnosticArray,
+        '/diagnostics',
+        lambda message: statuses.update({one.name: one for one in message.status}),
+        10,
+    )
+    policy.reset(5)
+    policy.set_demonstration(Demonstration({'actions': np.zeros((1, 3))}, {}))
+    for index in range(1, 4):
+        policy.act(robot.publish(50 * MS * index, index))
+
+    def values() -> dict[str, str]:
+        told = statuses.get('policy: policy')
+        return {pair.key: pair.value for pair in told.values} if told else {}
+
+    wait_until(lambda: values().get('calls') == '3')
+    assert values()['failures'] == '0'
+    for part in ('encode', 'wait', 'decode'):
+        assert 0.0 <= float(values()[f'{part}_ms_p50']) <= float(values()[f'{part}_ms_max']) < 1000.0
+    assert statuses['policy: camera top (topic camera/top/image_raw)'].level == DiagnosticStatus.OK
+    policy.reset(14)
+    with pytest.raises(PolicyUnavailable):
+        policy.act(robot.publish(1000 * MS, 1))
+    wait_until(lambda: statuses['policy: policy'].level == DiagnosticStatus.ERROR)
+    assert 'went away' in statuses['policy: policy'].message
+
+
+def test_the_observation_that_the_policy_sees_is_published_for_who_listens(graph: Graph) -> None:
+    node, _, policy, robot = graph
+    seen: list[ObservationMessage] = []
+    node.create_subscription(ObservationMessage, 'policy/observation', seen.append, 10)
+    chunks: list[ActionChunk] = []
+    node.create_subscription(ActionChunk, 'policy/action_chunk', chunks.append, 10)
+    wait_until(
+        lambda: node.count_publishers('/policy/observation') and node.count_publishers('/policy/action_chunk')
+    )
+    time.sleep(0.5)  # until the policy node has heard of us as well
+    policy.reset(5)
+    policy.set_demonstration(Demonstration({'actions': np.zeros((1, 3))}, {}))
+    rows = policy.act(robot.publish(50 * MS, 3))
+    wait_until(lambda: seen and chunks)
+    assert messages.arrays_of(seen[0].arrays)['frames_front'].mean() == 3
+    np.testing.assert_array_equal(messages.rows_of(chunks[0]), rows)
+    assert messages.time_ns(chunks[0].observation_stamp) == 50 * MS
+
+
+def test_what_the_policy_answers_with_an_error_is_its_error(graph: Graph) -> None:
+    policy = graph[2]
+    with pytest.raises(PolicyUnavailable, match='not this seed') as refused:
+        policy.reset(13)
+    assert refused.value.remote_type == 'ValueError'
+    policy.reset(5)  # and it can be asked again
+
+
+def test_a_policy_that_is_gone_is_told_apart(graph: Graph) -> None:
+    _, _, policy, robot = graph
+    policy.reset(14)
+    with pytest.raises(PolicyUnavailable, match='went away') as gone:
+        policy.act(robot.publish(50 * MS, 1))
+    assert gone.value.remote_type is None
+
+
+def test_why_a_policy_cannot_be_started_is_told(tmp_path: Path) -> None:
+    source = written_policy(tmp_path / 'policy')
+    (source / 'echo.py').write_text('raise RuntimeError("no weights here")\n')
+    with policy_node(tmp_path, source) as (_, _, policy):
+        with pytest.raises(PolicyUnavailable, match='no weights here') as failed:
+            bring_up([policy.peer], 60.0, print)
+        assert 'no weights here' in failed.value.log_tail
+
+
+@pytest.mark.parametrize('warm_up', [False, True])
+def test_it_is_warmed_up_only_when_asked_and_outside_of_all_figures(tmp_path: Path, warm_up: bool) -> None:
+    source = written_policy(tmp_path / 'policy', TELLS)
+    with policy_node(tmp_path, source, warm_up=warm_up) as (node, _, policy):
+        told: list[dict[str, str]] = []
+        node.create_subscription(
+            DiagnosticArray,
+            '/diagnostics',
+            lambda message: told.extend(
+                {pair.key: pair.value for pair in one.values}
+                for one in message.status
+                if one.name == 'policy: policy'
+            ),
+            10,
+        )
+        bring_up([policy.peer], 60.0, print)
+        calls = source / 'calls'
+        assert (calls.read_text() if calls.exists() else '') == (
+            'reset 0, act (7,), reset 0, ' if warm_up else ''
+        )
+        wait_until(lambda: told)
+        assert told[-1] == {'calls': '0', 'failures': '0'}
+
+
+def test_a_policy_that_cannot_be_warmed_up_is_used_all_the_same(tmp_path: Path) -> None:
+    source = written_policy(tmp_path / 'policy')  # it acts only after a demonstration
+    with policy_node(tmp_path, source, warm_up=True) as (_, _, policy):
+        bring_up([policy.peer], 60.0, print)
+        assert 'is not warmed up: act: AttributeError' in (tmp_path / 'node.log').read_text()
+        policy.reset(5)
