@@ -56,7 +56,7 @@ ARM = 'arm'
 ONLY = {
     **dict.fromkeys(('policy', 'demonstration', 'every', 'policy_timeout'), ('open-loop',)),
     **dict.fromkeys(('env', 'task', 'seed', 'env_embodiment', 'hardware', 'output'), ('actuate',)),
-    **dict.fromkeys(('rate', 'from_s', 'to_s', 'loop', 'paused', 'clock_hz'), (STREAM,)),
+    **dict.fromkeys(('rate', 'from_s', 'to_s', 'loop', 'paused', 'clock_hz', 'wait_for'), (STREAM,)),
     **dict.fromkeys(('embodiment', 'namespace', 'recover', 'json'), ('open-loop', 'actuate')),
 }
 
@@ -136,6 +136,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--paused',
         action='store_true',
         help='begin with time standing: space goes on, s or the right arrow steps',
+    )
+    stream.add_argument(
+        '--wait-for',
+        action='append',
+        default=[],
+        metavar='TOPIC',
+        help='begin when somebody listens to it (several: once each)',
     )
     stream.add_argument(
         '--clock-hz',
@@ -341,6 +348,7 @@ def _stream(args: argparse.Namespace, path: Path) -> int:
             'loop': args.loop,
             'paused': args.paused,
             'clock_hz': args.clock_hz,
+            'wait_for': ' '.join(args.wait_for),
         },
     )
     become(node)

@@ -178,6 +178,11 @@ DELAY_S = Parameter(
     0.0,
     3600.0,
 )
+WAIT_FOR = Parameter(
+    'wait_for',
+    '',
+    'Topics, separated by spaces, that somebody must listen to before delay_s begins; for a minute at most.',
+)
 
 JSON = Parameter('json', False, 'Print a line of JSON each time, and draw nothing.')
 PERIOD_S = Parameter('period_s', 0.5, 'Seconds from one time to the next.', 0.05, 3600.0)
@@ -291,7 +296,7 @@ NODES: Mapping[str, tuple[Parameter, ...]] = {
     'bridge': (EMBODIMENT, RELIABILITY, DESCRIPTION_TIMEOUT_S),
     'mock': (EMBODIMENT, TASK, SEED, CAMERA_HZ, URDF, PARTIAL_JOINTS),
     'recorder': (EMBODIMENT, RECORD, FOLDER, TOPICS, INFO, COMPRESSION),
-    'replay': (BAG, RATE, FROM_S, TO_S, LOOP, PAUSED, CLOCK_HZ, DELAY_S),
+    'replay': (BAG, RATE, FROM_S, TO_S, LOOP, PAUSED, CLOCK_HZ, WAIT_FOR, DELAY_S),
     'watch': (ENV_NODE, POLICY_NODE, JSON, PERIOD_S),
     'code_policy': (
         EMBODIMENT,

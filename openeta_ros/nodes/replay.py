@@ -44,6 +44,8 @@ NS_PER_S = 1_000_000_000
 FEEDBACK_S = 0.25
 # How long subscribers may take to receive the last messages before their publisher goes.
 DELIVERY = Duration(seconds=2.0)
+# How long the listeners of wait_for may take to be there.
+LISTENERS_S = 60.0
 # What a key changes the rate by.
 STEP = 2.0
 
@@ -192,6 +194,7 @@ class _Player:
         node, goal = self._node, self._goal
         try:
             self._offer()
+            self._wait_for(node.values['wait_for'].split())
             self._delay()
             start = self._first_ns + round(goal.from_s * NS_PER_S)
             stop = self._first_ns + round(goal.to_s * NS_PER_S) if goal.to_s else self._last_ns + 1
@@ -267,6 +270,24 @@ class _Player:
             self._publishers[name] = self._node.create_publisher(kind, name, _profile(qualities[name]))
         if not self._publishers:
             raise BagError(f'{self._bag.path} has no topic that can be played')
+
+    def _wait_for(self, topics: list[str]) -> None:
+        """Wait until each of the topics has a listener: however long that takes to be discovered."""
+        publishers = self._publishers | ({CLOCK: self._clock} if self._clock is not None else {})
+        if unknown := [topic for topic in topics if topic not in publishers]:
+            raise BagError(
+                f'wait_for: {", ".join(unknown)} is not played; what is: {", ".join(sorted(publishers))}'
+            )
+        until = time.monotonic() + LISTENERS_S
+        while not self._stopped():
+            missing = [topic for topic in topics if not publishers[topic].get_subscription_count()]
+            if not missing:
+                return
+            if time.monotonic() >= until:
+                raise BagError(
+                    f'nobody has listened to {", ".join(missing)} for {LISTENERS_S:g} s (wait_for)'
+                )
+            time.sleep(0.02)
 
     def _delay(self) -> None:
         """Let those who listen find the topics, and find another clock: at once when there is one."""
