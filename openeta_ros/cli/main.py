@@ -68,6 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Who read our output left (`openeta envs | head`): nothing is wrong, and nobody is there to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, no more processes: it names what it is of
+        print(f'{asked}: {error}', file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -141,7 +141,7 @@ def claimed_domain() -> Iterator[int]:
     Nor is anybody else on it: who chose its number himself, or what a killed process left behind.
 
     Raises:
-        RuntimeError: all are taken.
+        OSError: all are taken.
     """
     folder = _domain_folder()
     folder.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ def claimed_domain() -> Iterator[int]:
             if _lock(lock, fcntl.LOCK_EX) and not _inhabited(domain):
                 yield domain
                 return
-    raise RuntimeError(f'all ROS domains of {folder} are in use; set ROS_DOMAIN_ID')
+    raise OSError(f'all ROS domains of {folder} are in use; set ROS_DOMAIN_ID')
 
 
 def claimed_domains() -> list[int]:
