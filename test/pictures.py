@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 
 STAMP = SimpleNamespace(sec=12, nanosec=5)
 HEADER = SimpleNamespace(stamp=STAMP, frame_id='')
@@ -39,3 +40,8 @@ def pixels(
 
 def compressed(data: bytes, text: str) -> SimpleNamespace:
     return SimpleNamespace(header=HEADER, format=text, data=data)
+
+
+def examples(count: int) -> settings:
+    """So many examples, however long a busy machine takes to draw them."""
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])

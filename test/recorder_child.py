@@ -53,7 +53,8 @@ def main() -> None:
         if written != told:
             told = written
             os.write(1, f'{written}\n'.encode())
-        time.sleep(0.001)
+        if not arguments.messages:
+            time.sleep(0.001)
     ended = recording.end({}, {'wall_ns': time.time_ns()})
     print(*ended.lines(), sep='\n')
     if ended.failure:

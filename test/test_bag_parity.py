@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from contracts import two_arms, written
-from streams import MS, T0, TYPES, Message, bag, header, make, named, pose
+from streams import MS, T0, TYPES, Message, S, bag, header, make, named, pose
 
 from openeta_ros.embodiment import Embodiment, Kinematics, load
 from openeta_ros.episodes import demonstration
@@ -22,7 +22,9 @@ from openeta_ros.episodes.bag import Bag
 from openeta_ros.episodes.bag_demonstration import convert
 from openeta_ros.observation import (
     Assembler,
+    ImageError,
     MissingStream,
+    Observation,
     image_message,
     joint_state_message,
     stamp_ns,
@@ -76,26 +78,42 @@ def same(arrays: Mapping[str, Any], seen: list[Any]) -> None:
             assert array.tobytes() == arrays[name][index].tobytes(), (index, name)
 
 
+class Live:
+    """Makes observations as the live bridge does: each as soon as all streams have come as far."""
+
+    def __init__(self, arm: Embodiment, stamps: list[int]) -> None:
+        self._assembler = Assembler(arm, Kinematics(arm), history=16)
+        self._names = {f'/{name.lstrip("/")}': name for name in self._assembler.topics}
+        self._waiting = list(stamps)
+        self.seen: list[Observation] = []
+
+    def add(self, topic: str, message: Any, came: int) -> None:
+        """Take a message."""
+        self._assembler.add(self._names[topic], message, came)
+        while self._waiting and not self._assembler.waited_for(self._waiting[0]):
+            self._make(self._waiting.pop(0))
+
+    def finish(self) -> None:
+        """Make the last ones, for which no stream comes any further."""
+        while self._waiting:
+            self._make(self._waiting.pop(0))
+
+    def _make(self, stamp: int) -> None:
+        with contextlib.suppress(MissingStream, ImageError):
+            self.seen.append(
+                self._assembler.assembled(self._assembler.decoded(self._assembler.paired(stamp)))
+            )
+
+
 def test_what_the_assembler_is_fed_live_gives_the_bytes_of_the_bag(tmp_path: Path) -> None:
     arm = load('light_arm')
     messages = played(arm)
     arrays = recorded(arm, messages, tmp_path)
-    live = Assembler(arm, Kinematics(arm), history=16)
-    names = {f'/{name.lstrip("/")}': name for name in live.topics}
-    waiting, seen = clock_stamps(arm, messages), []
+    live = Live(arm, clock_stamps(arm, messages))
     for topic, message, came in messages:
-        live.add(names[topic], message, came)
-        while waiting and not live.waited_for(waiting[0]):
-            try:
-                seen.append(live.at(waiting.pop(0)))
-            except MissingStream:
-                continue
-    for stamp in waiting:  # the last ones, for which no stream comes any further
-        try:
-            seen.append(live.assembled(live.decoded(live.paired(stamp))))
-        except MissingStream:
-            continue
-    same(arrays, seen)
+        live.add(topic, message, came)
+    live.finish()
+    same(arrays, live.seen)
 
 
 def test_the_live_bridge_gives_the_bytes_of_the_bag(tmp_path: Path) -> None:
@@ -117,17 +135,22 @@ def test_the_live_bridge_gives_the_bytes_of_the_bag(tmp_path: Path) -> None:
             for topic, kind in kinds.items()
         }
         bridge = Bridge(policy, arm, Kinematics(arm), history=64)
+
+        def behind(sent: int) -> int:
+            return sent - sum(one.messages for one in bridge.health()[0])
+
         wait_until(lambda: all(one.get_subscription_count() for one in publishers.values()))
-        for topic, message, _ in messages:
+        for count, (topic, message, _) in enumerate(messages):
+            # So few are under way that none is lost, however busy the machine is, and enough for those of one
+            # topic to overtake those of another.
+            wait_until(lambda count=count: behind(count) < 8)
             data = bytes(TYPES.serialize_cdr(message, message.__msgtype__))
             publishers[topic].publish(deserialize_message(data, kinds[topic]))
-            time.sleep(0.002)
+        wait_until(lambda: behind(len(messages)) == 0)
         seen = []
         for stamp in clock_stamps(arm, messages):
-            try:
-                seen.append(bridge.wait_for(stamp, 0.5)[1])
-            except MissingStream:
-                continue
+            with contextlib.suppress(MissingStream):
+                seen.append(bridge.wait_for(stamp, 0.0)[1])
         bridge.close()
     # Live, a moment at the very end waits for streams that come no further, and is not seen.
     assert len(seen) >= len(arrays['qpos']) - 2
@@ -200,6 +223,15 @@ def played_by_two(robot: Embodiment, count: int) -> list[Message]:
     return sorted(messages, key=lambda message: message[2])
 
 
+def began(robot: Embodiment, stamp: int) -> list[Message]:
+    """Return one message of each stream, all at one moment and always the same but for it."""
+    one: dict[str, Message] = {}
+    for topic, message, _ in played_by_two(robot, 4):
+        message.header.stamp = header(stamp).stamp
+        one.setdefault(topic, (topic, message, stamp))
+    return list(one.values())
+
+
 def test_a_bridge_process_gives_the_bytes_of_the_bag_for_two_arms(tmp_path: Path) -> None:
     pytest.importorskip('rclpy')
     from rclpy.qos import QoSProfile
@@ -212,12 +244,14 @@ def test_a_bridge_process_gives_the_bytes_of_the_bag_for_two_arms(tmp_path: Path
 
     robot = two_armed(tmp_path)
     messages = played_by_two(robot, 40)
-    arrays = recorded(robot, messages, tmp_path)
-    seen: list[tuple[int, dict[str, np.ndarray]]] = []
+    first = T0 - 20 * S
+    arrays = recorded(robot, [*began(robot, first), *messages], tmp_path)
+    live = Live(robot, clock_stamps(robot, [*began(robot, first), *messages]))
     kinds = {topic: message_class(message.__msgtype__, topic) for topic, message, _ in messages}
+    heard: list[tuple[int, dict[str, np.ndarray]]] = []
 
     def hear(message: ObservationMessage) -> None:
-        seen.append((time_ns(message.header.stamp), arrays_of(message.arrays)))
+        heard.append((time_ns(message.header.stamp), arrays_of(message.arrays)))
 
     with (
         environment(),
@@ -227,16 +261,38 @@ def test_a_bridge_process_gives_the_bytes_of_the_bag_for_two_arms(tmp_path: Path
         publishers = {
             topic: node.create_publisher(kind, topic, QoSProfile(depth=1000)) for topic, kind in kinds.items()
         }
-        node.create_subscription(ObservationMessage, 'bridge/observation', hear, QoSProfile(depth=1000))
-        wait_until(lambda: all(one.get_subscription_count() for one in publishers.values()))
-        wait_until(lambda: node.count_publishers('/bridge/observation'))
-        for topic, message, _ in messages:
+
+        def publish(topic: str, message: Any) -> None:
             data = bytes(TYPES.serialize_cdr(message, message.__msgtype__))
             publishers[topic].publish(deserialize_message(data, kinds[topic]))
-            time.sleep(0.004)
-        wanted = len(arrays['qpos']) - 3  # at the very end streams come no further, and live waits for them
-        wait_until(lambda: len(seen) >= wanted, 30.0)
-    times = [round((stamp - seen[0][0]) / 1e9, 6) for stamp, _ in seen]
-    assert times == np.round(arrays['times'][: len(seen)], 6).tolist()
+
+        node.create_subscription(ObservationMessage, 'bridge/observation', hear, QoSProfile(depth=1000))
+        wait_until(lambda: all(one.get_subscription_count() for one in publishers.values()))
+        # It makes none before it knows that somebody listens: until then the first moment is begun anew.
+        stamps = iter(range(first, T0, MS))
+
+        def begun() -> bool:
+            for topic, message, _ in began(robot, next(stamps)):
+                publish(topic, message)
+            return bool(heard)
+
+        wait_until(begun)
+        for topic, message, came in began(robot, first):
+            live.add(topic, message, came)
+        seen: list[tuple[int, dict[str, np.ndarray]]] = []
+
+        def all_seen() -> bool:
+            seen[:] = [heard[0], *(one for one in heard if one[0] >= T0)]
+            return len(seen) >= len(live.seen)
+
+        for topic, message, came in messages:
+            # Each observation is heard before more is sent, so that none is lost however busy the machine is.
+            publish(topic, message)
+            live.add(topic, message, came)
+            wait_until(all_seen)
+    # Live, a moment at the very end waits for streams that come no further, and is not seen.
+    assert len(live.seen) == len(seen) >= len(arrays['qpos']) - 3
+    times = [round((stamp - T0) / 1e9, 6) for stamp, _ in seen[1:]]
+    assert times == np.round(arrays['times'][1 : len(seen)] - 20.0, 6).tolist()
     same({name: arrays[name][: len(seen)] for name in seen[0][1]}, [made for _, made in seen])
     assert np.isnan(arrays['depth_top']).any() and 'endpose' in seen[0][1]

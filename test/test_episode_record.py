@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from rosbags.rosbag2 import Reader
 
 from openeta_ros.embodiment import load
 from openeta_ros.envs import Sensors, StepResult
-from openeta_ros.episodes import evaluate, record_demonstration, run_episode
+from openeta_ros.episodes import evaluate, files, record_demonstration, run_episode
 from openeta_ros.episodes.bag import Bag
 from openeta_ros.episodes.definitions import typestore
 from openeta_ros.episodes.files import EpisodeWriter
@@ -187,23 +190,36 @@ def test_a_disk_that_fails_is_told_by_a_later_call(tmp_path: Path, monkeypatch: 
     assert [path.name for path in (tmp_path / 'episodes').iterdir()] == ['0.partial']
 
 
-def test_recording_and_filming_cost_the_runner_less_than_8_ms_a_row(tmp_path: Path) -> None:
-    """Noisy pictures, which compress worst, and no pause between rows: the writer's thread is the limit."""
+def test_the_runner_hands_rows_over_and_waits_for_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the bag nor for a video, while as many rows wait as may."""
     env = PointEnv()
     env.reset(0)
-    noise = np.random.default_rng(0).integers(0, 40, (240, 320, 3), dtype=np.uint8)
     (result,) = env.chunk_step(env.expert()[:1], 'qpos')
     writer = EpisodeWriter(tmp_path, 0, env.embodiment, {})
-    durations = []
-    for row in range(50):
-        pictures = {name: np.roll(noise, row, axis=1) for name in env.embodiment.cameras}
-        sensors = Sensors(row + 1, pictures, env.sensors.positions, env.sensors.velocities)
-        begin = time.perf_counter()
-        writer.row(result, sensors)
-        durations.append(time.perf_counter() - begin)
-        time.sleep(0.03)  # drawing takes longer than this in every simulator
-    writer.complete({})
-    assert np.median(durations) < 0.008
+    go, by = threading.Event(), set()
+
+    def held(write: Callable[..., None]) -> Callable[..., None]:
+        def wait(*arguments: Any) -> None:
+            by.add(threading.current_thread())
+            if threading.current_thread() is not threading.main_thread():  # else this test would hang
+                go.wait()
+            write(*arguments)
+
+        return wait
+
+    monkeypatch.setattr(writer._record, 'row', held(writer._record.row))
+    for video in writer._videos.values():
+        monkeypatch.setattr(video, 'add', held(video.add))
+    rows = files.MAX_WAITING // 2 - 1
+    for row in range(rows):
+        writer.row(result, replace(env.sensors, stamp_ns=row + 1))
+    go.set()
+    folder = writer.complete({}).bag
+    assert by == {writer._thread}
+    with Bag(tmp_path / folder) as bag:
+        assert bag.topics['/camera/front/image_raw'].messages == rows
 
 
 def test_an_episode_that_is_killed_has_what_was_written_and_says_what_it_is(tmp_path: Path) -> None:
@@ -218,9 +234,10 @@ def test_an_episode_that_is_killed_has_what_was_written_and_says_what_it_is(tmp_
     for row in env.chunk_step(env.expert()[:6], 'qpos'):
         writer.row(row, env.sensors)
     file = tmp_path / 'episodes/0.partial/bag/bag.mcap'
-    deadline = time.monotonic() + 20.0
-    while not any(writer._record._folder.messages().values()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    deadline = time.monotonic() + 120.0
+    while not any(writer._record._folder.messages().values()):
+        assert time.monotonic() < deadline, 'nothing was handed over'
+        time.sleep(0.01)
     (tmp_path / 'killed/bag').mkdir(parents=True)
     (tmp_path / 'killed/bag/bag.mcap').write_bytes(file.read_bytes())
     writer.abandon()

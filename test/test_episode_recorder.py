@@ -153,7 +153,7 @@ def test_what_is_dropped_because_the_disk_is_slow_is_counted(
     recording = start(tmp_path / 'slow')
     recording.add_topic('/joint_states', 'sensor_msgs/msg/JointState', [RELIABLE])
     write = recording._folder.write
-    monkeypatch.setattr(recording._folder, 'write', lambda *a, **k: (go.wait(20.0), write(*a, **k)))
+    monkeypatch.setattr(recording._folder, 'write', lambda *a, **k: (go.wait(), write(*a, **k)))
     for k in range(100):
         put(recording, '/joint_states', joints(T0 + k), T0 + k, k + 1)
     lost = recording.lost
@@ -184,7 +184,7 @@ def test_a_killed_recording_has_all_that_was_handed_over_and_its_contract(tmp_pa
     for kill, process in enumerate(processes):
         assert process.stdout is not None
         said = [process.stdout.readline()]  # from here on it writes
-        time.sleep(chance.uniform(0.0, 1.5))
+        time.sleep(chance.uniform(0.0, 0.5))
         process.kill()
         said += process.stdout.readlines()
         process.wait()
@@ -213,7 +213,7 @@ def test_a_killed_recording_has_all_that_was_handed_over_and_its_contract(tmp_pa
 
 def test_a_file_that_may_not_grow_ends_the_recording_readable_and_the_loss_is_told(tmp_path: Path) -> None:
     process = child(tmp_path / 'full', '--messages', 700, '--file-limit', 3_000_000)
-    output, _ = process.communicate(timeout=60.0)
+    output, _ = process.communicate()
     assert process.returncode == 1 and 'the end is missing: ' in output and 'the disk failed' in output
     assert not (tmp_path / 'full').exists()
     repair(tmp_path / 'full.partial', tmp_path / 'whole')
@@ -234,9 +234,7 @@ def test_a_full_disk_leaves_room_for_the_index(tmp_path: Path, capsys: pytest.Ca
     )
     if shutil.which('unshare') is None:
         pytest.skip('no unshare')
-    done = subprocess.run(
-        ['unshare', '-rm', 'sh', '-c', command], capture_output=True, text=True, timeout=90.0
-    )
+    done = subprocess.run(['unshare', '-rm', 'sh', '-c', command], capture_output=True, text=True)
     if 'unshare' in done.stderr or done.returncode == 99:
         pytest.skip(f'no disk can be mounted here: {done.stderr}')
     assert done.returncode == 1 and 'No space left on device' in done.stdout, done

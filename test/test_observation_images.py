@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pictures import image, pixels
+from pictures import examples, image, pixels
 
 from openeta_ros.observation import ImageError, decode_image, image_message
 
@@ -296,7 +296,7 @@ PACKED = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.data())
 def test_padding_and_byte_order_never_show(data: st.DataObject) -> None:
     encoding = data.draw(st.sampled_from(sorted(PACKED)))
@@ -311,7 +311,7 @@ def test_padding_and_byte_order_never_show(data: st.DataObject) -> None:
     np.testing.assert_array_equal(plain, other)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     encoding=st.sampled_from([*PACKED, 'nv12', 'nv21', 'nv24', '16UC1', 'jpeg']),
     height=st.integers(0, 5),

@@ -10,9 +10,9 @@ import zlib
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pictures import compressed, pixels
+from pictures import compressed, examples, pixels
 
 from openeta_ros.observation import ImageError, decode_image
 
@@ -198,7 +198,7 @@ def test_what_is_no_picture_in_colour_is_refused_by_name(data: bytes, text: str,
     assert caught.value.stamp_ns == 12_000_000_005
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     file=st.sampled_from(sorted(FILES)),
     places=st.lists(st.integers(0, 600), max_size=4),

@@ -8,10 +8,10 @@ import struct
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from pictures import compressed, image, pixels
+from pictures import compressed, examples, image, pixels
 
 from openeta_ros.observation import ImageError, decode_depth
 
@@ -105,7 +105,7 @@ def test_rvl_of_a_worked_example() -> None:
     np.testing.assert_array_equal(depth, np.array([[NAN, NAN, 0.005, 0.007, NAN]], np.float32))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     values=hnp.arrays(
         np.uint16,
@@ -118,7 +118,7 @@ def test_rvl_keeps_every_value(values: np.ndarray) -> None:
     np.testing.assert_array_equal(np.nan_to_num(depth * 1000).round(), values)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.binary(max_size=60), kind=st.sampled_from(['16UC1', '32FC1']), sizes=st.booleans())
 def test_any_rvl_gives_its_picture_or_is_refused(data: bytes, kind: str, sizes: bool) -> None:
     data = header(1.0, 0.0) + (struct.pack('<II', 3, 4) if sizes else b'') + data
