@@ -3,29 +3,43 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+FILE = Path(__file__).parents[1] / 'bench' / 'vector_policy.py'
 
 
-@pytest.mark.slow
-def test_the_bench_measures_every_pair_side_by_side(tmp_path):
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip('vector_policy', reason='the peer robotensor-vector-policy is not installed')
-    command = [sys.executable, ROOT / 'bench' / 'vector_policy.py', '--short', '--malloc', 'default']
-    done = subprocess.run(
-        [*command, '--json', tmp_path / 'figures'], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    figures = json.loads((tmp_path / 'figures').read_text())['default']
-    pairs = {'raw socket', 'ours', 'reference', 'ours -> reference', 'reference -> ours'}
-    for payload in ('full', 'small'):
-        assert {f'{pair}, {transport}' for pair in pairs for transport in ('unix', 'tcp')} <= set(
-            figures[payload]
-        )
-        assert all(0 < row['p50'] <= row['p90'] for row in figures[payload].values())
-    assert 'times the raw socket' in done.stdout and 'times as fast as the reference' in done.stdout
+    monkeypatch.setattr(sys, 'path', ['', *sys.path])  # of which it takes the first for its own folder
+    spec = importlib.util.spec_from_file_location('bench_of_vector_policy', FILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_pair_is_measured(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = dict(zip(bench.TRANSPORTS, (['unix'], ['tcp']) * len(bench.TRANSPORTS), strict=False))
+    monkeypatch.setattr(bench, 'TRANSPORTS', pairs)
+    figures = bench.measure('small', 'default', rounds=1, calls=2)
+    wanted = {f'{pair}, {transport}' for pair, [transport] in pairs.items() if pair != 'openpi-client'}
+    assert wanted <= set(figures)
+    assert all(0 < row['p50'] <= row['p90'] for row in figures.values())
+
+
+def test_the_figures_are_told_side_by_side(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    milliseconds = {'raw socket': 1.0, 'ours': 2.0, 'reference': 6.0}
+    rows = {
+        f'{pair}, {transport}': {'p50': milliseconds.get(pair, 3.0), 'p90': 4.0}
+        for pair in ('raw socket', *bench.PAIRS)
+        for transport in ('unix', 'tcp')
+    }
+    bench.report('default', {'full': rows, 'small': rows})
+    told = capsys.readouterr().out
+    assert 'full, tcp: 2.00 times the raw socket; 3.0 times as fast as the reference' in told

@@ -20,7 +20,7 @@ from openeta_ros.vector_policy.frames import FrameSocket
 @pytest.fixture
 def pair():
     near, far = (FrameSocket(sock) for sock in socket.socketpair())
-    near.deadline = far.deadline = time.monotonic() + 20
+    near.deadline = far.deadline = time.monotonic() + 120
     yield near, far
     near.close()
     far.close()
@@ -109,6 +109,8 @@ def test_a_short_frame_is_refused_though_the_next_never_comes(pair):
     near, far = pair
     header, body, _ = wire.encode('act', {}, {'a': np.zeros(50_000), 'b': np.zeros(3)})
     near.send_frames([header])
-    threading.Thread(target=near.send_frames, args=([body[:-8]],)).start()
+    thread = threading.Thread(target=near.send_frames, args=([body[:-8]],))
+    thread.start()
     with pytest.raises(WireError, match=r"array 'a': 399992 bytes for a \[50000\] <f8"):
         wire.recv(far)
+    thread.join()

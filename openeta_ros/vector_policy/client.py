@@ -314,7 +314,8 @@ class RemotePolicy:
         while True:
             sock = socket.socket(kind, socket.SOCK_STREAM)
             try:
-                sock.settimeout(min(max(deadline - time.monotonic(), 1e-3), LONGEST_S))
+                # However late it is, there is time to be refused.
+                sock.settimeout(min(max(deadline - time.monotonic(), _RETRY_S), LONGEST_S))
                 sock.connect(where)
                 return sock
             except (FileNotFoundError, ConnectionRefusedError, BlockingIOError) as exc:

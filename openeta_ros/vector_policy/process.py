@@ -37,6 +37,8 @@ _POLL_S = 0.02
 #: What a policy gets for its close(), and the server then for leaving by itself, before both are killed.
 _CLOSE_TIMEOUT_S = 5.0
 _EXIT_TIMEOUT_S = 2.0
+#: For the guard to kill them all: nobody else can, and a busy machine, or much memory, makes it slow.
+_KILL_TIMEOUT_S = 30.0
 #: A Unix socket path has 107 bytes, which TMPDIR may fill by itself.
 _SOCKET_PARENT = '/tmp'
 
@@ -124,7 +126,7 @@ class PolicyProcess:
                     self._guard.wait(_EXIT_TIMEOUT_S)
         self._guard.terminate()  # the guard kills them all; does nothing when it has ended already
         try:
-            self._guard.wait(_EXIT_TIMEOUT_S)
+            self._guard.wait(_KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._guard.kill()  # takes the server along
             self._guard.wait()
