@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import pytest
-from rclpy.serialization import serialize_message
-from sensor_msgs.msg import JointState
 
 from openeta_ros.episodes.bag import BagError, Recorded, decoder
 
 
 def test_a_joint_state_without_velocities_as_a_recorder_in_python_writes_it_is_read() -> None:
-    data = bytes(serialize_message(JointState(name=['a', 'b'], position=[1.0, 2.0])))
+    serialization = pytest.importorskip('rclpy.serialization')
+    from sensor_msgs.msg import JointState
+
+    data = bytes(serialization.serialize_message(JointState(name=['a', 'b'], position=[1.0, 2.0])))
     message = decoder()(Recorded('joint_states', 'sensor_msgs/msg/JointState', 0, data))
     assert list(message.position) == [1.0, 2.0] and len(message.velocity) == 0
 

@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from contracts import QUICK_ARM
 from streams import (
     CONTRACT,
     FRONT,
@@ -346,12 +347,13 @@ def test_joint_names_that_are_wrong_are_counted_for_their_topic(tmp_path: Path) 
 
 
 def test_an_episode_of_an_evaluation_gives_the_demonstration_that_it_replayed(tmp_path: Path) -> None:
+    pytest.importorskip('mujoco')
     arguments = [
         'eval',
         '--env',
         'mujoco',
         '--embodiment',
-        'light_arm',
+        QUICK_ARM,
         '--transport',
         'local',
         '--task',
@@ -359,7 +361,7 @@ def test_an_episode_of_an_evaluation_gives_the_demonstration_that_it_replayed(tm
     ]
     assert main([*arguments, '--episodes', '1', '--output', str(tmp_path / 'run')]) == 0
     with Bag(tmp_path / 'run' / 'episodes' / '0') as opened:
-        convert(opened, load('light_arm'), tmp_path / 'demo.npz')
+        convert(opened, load(QUICK_ARM), tmp_path / 'demo.npz')
     shown = demonstration.load(tmp_path / 'demo.npz')
     assert shown.info['actions'] == {'source': '/policy/action_chunk', 'from_next_state': {}}
     assert shown.success and shown.info['instruction']

@@ -42,8 +42,7 @@ def urdf() -> str:
 
 
 def test_an_mjcf_with_includes_means_what_mujoco_says(tmp_path):
-    import mujoco
-
+    mujoco = pytest.importorskip('mujoco')
     (tmp_path / 'parts').mkdir()
     (tmp_path / 'scene.xml').write_text(SCENE.format(folder='parts'), encoding='utf-8')
     (tmp_path / 'parts' / 'options.xml').write_text(OPTIONS, encoding='utf-8')

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from contracts import contract, written
 
 from openeta_ros.embodiment import Kinematics, load
@@ -27,6 +28,7 @@ def shapes(arrays: Mapping[str, Any], *, moments: bool = False) -> dict[str, tup
 
 
 def test_it_is_an_observation_and_a_demonstration_of_the_env_in_all_but_content() -> None:
+    pytest.importorskip('mujoco')
     arm = load('light_arm')
     kinematics = Kinematics(arm)
     with EnvFacade.from_spec(EnvSpec(backend='mujoco', task='reach', embodiment=arm)) as env:

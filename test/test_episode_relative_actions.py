@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from contracts import contract, written
 
 from openeta_ros.envs import EnvFacade, EnvSpec
@@ -28,6 +29,7 @@ class Nudge:
 
 
 def test_relative_rows_are_anchored_to_the_observation_that_the_policy_saw(tmp_path: Path) -> None:
+    pytest.importorskip('mujoco')
     (tmp_path / 'policy.py').write_text(NUDGE)
     (tmp_path / 'policy.yaml').write_text('{api: 1, policy: "policy:Nudge"}')
     data = contract('light_arm')

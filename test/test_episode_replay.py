@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contracts import QUICK_ARM
 from point_env import MAX_STEPS, PointEnv, ReplayPolicy
 from recorded import recorded
 from streams import CONTRACT, bag, recording
@@ -171,8 +172,9 @@ def test_a_refused_chunk_is_sent_again_and_refused_again(tmp_path: Path) -> None
 def test_the_command_replays_in_a_simulator_bit_for_bit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip('mujoco')
     out = tmp_path / 'out'
-    arm = ('--env', 'mujoco', '--embodiment', 'light_arm', '--task', 'reach')
+    arm = ('--env', 'mujoco', '--embodiment', QUICK_ARM, '--task', 'reach')
     assert main(['eval', '--transport', 'local', *arm, '--episodes', '1', '--output', str(out)]) == 0
     capsys.readouterr()
     arguments = ['replay', str(out / 'episodes/0'), '--mode']

@@ -43,8 +43,7 @@ def random_joints(kinematics: Kinematics, count: int) -> np.ndarray:
 
 
 def test_forward_agrees_with_mujoco(robot):
-    import mujoco
-
+    mujoco = pytest.importorskip('mujoco')
     embodiment, kinematics = robot
     arm = embodiment.arms['arm']
     model = mujoco.MjModel.from_xml_path(str(embodiment.model_file()))
@@ -85,8 +84,8 @@ def test_joints_come_back_from_poses_near_and_far(robot):
     embodiment, kinematics = robot
     low, high = kinematics.position_limits.T
     home = embodiment.home_qpos[:-1]
-    noise = np.random.default_rng(8).normal(0, 0.05, size=(100, len(home)))
-    for q, offset in zip(random_joints(kinematics, 100), noise, strict=True):
+    noise = np.random.default_rng(8).normal(0, 0.05, size=(30, len(home)))
+    for q, offset in zip(random_joints(kinematics, 30), noise, strict=True):
         pose = kinematics.forward('arm', q)
         for seed in (np.clip(q + offset, low, high), home):
             found = kinematics.inverse('arm', pose, seed)
@@ -143,7 +142,7 @@ def test_the_length_and_sign_of_a_quaternion_do_not_matter_to_the_solution(robot
 
 def test_the_same_question_has_the_same_answer(robot):
     embodiment, kinematics = robot
-    poses = [kinematics.forward('arm', q) for q in random_joints(kinematics, 5)]
+    poses = [kinematics.forward('arm', q) for q in random_joints(kinematics, 3)]
     answers = [
         [fresh.inverse('arm', pose, embodiment.home_qpos[:-1]).tobytes() for pose in poses]
         for fresh in (kinematics, kinematics, Kinematics(embodiment))
@@ -231,4 +230,4 @@ def test_a_robot_of_the_genesis_wheel_needs_no_genesis_and_loading_needs_no_pino
         'import sys; from openeta_ros.embodiment import Kinematics, load; e = load("franka_genesis");'
         'assert "pinocchio" not in sys.modules; Kinematics(e); assert "genesis" not in sys.modules'
     )
-    subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
+    subprocess.run([sys.executable, '-c', code], check=True)

@@ -29,6 +29,9 @@ ALONE = 'vector_policy'
 ROS = ('rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'geometry_msgs', 'builtin_interfaces', 'rosgraph_msgs',
        'lifecycle_msgs', 'rcl_interfaces', 'action_msgs', 'diagnostic_msgs', 'openeta_msgs')  # fmt: skip
 
+# What takes seconds to import, or is only installed where it is used.
+HEAVY = ('torch', 'genesis', 'mujoco', 'pinocchio', 'av')
+
 # Runs in a fresh interpreter: imports sys.argv[2:] with the packages of sys.argv[1] made unimportable.
 IMPORT_WITHOUT = """
 import importlib, sys
@@ -106,14 +109,8 @@ def test_imports_point_down_only(folder: str) -> None:
 
 
 @pytest.mark.parametrize('folder', [name for name in folders() if name != 'nodes'])
-def test_a_folder_imports_where_ros_is_absent(folder: str) -> None:
-    import_without(ROS, modules(folder))
-
-
-def test_heavy_packages_are_imported_only_when_used() -> None:
-    names = [name for folder in folders() if folder != 'nodes' for name in modules(folder)]
-    loaded = import_without(('torch', 'genesis', 'mujoco', 'pinocchio', 'av'), names)
-    assert PACKAGE.name in loaded
+def test_a_folder_imports_where_ros_and_what_is_heavy_are_absent(folder: str) -> None:
+    assert PACKAGE.name in import_without((*ROS, *HEAVY), modules(folder))
 
 
 def test_vector_policy_needs_numpy_alone() -> None:
