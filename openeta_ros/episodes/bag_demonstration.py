@@ -24,17 +24,19 @@ from openeta_ros.episodes.bag_metadata import BagError
 from openeta_ros.episodes.bag_static import static_first
 from openeta_ros.episodes.demonstration import Demonstration
 from openeta_ros.episodes.expected_rows import Rate, expected_rows
+from openeta_ros.episodes.frames import GAP_PERIODS
 from openeta_ros.episodes.frozen import FrozenCheck
 from openeta_ros.episodes.units import UnitCheck
-from openeta_ros.observation import CHUNK_TOPIC, COMMAND_TYPES, ObservationError, Row, Rows
+from openeta_ros.observation import CHUNK_TOPIC, COMMAND_TYPES, NS_PER_S, ObservationError, Row, Rows
 from openeta_ros.observation.buffers import IMAGE_TYPES, TF_STATIC
 
 Progress = Callable[[float], None]
 
-NS_PER_S = 1_000_000_000
 # Rows whose pictures are being decoded: enough to keep the threads busy, few enough to fit into memory.
 IN_FLIGHT = 6
 PICTURE_TYPES = tuple(name for names in IMAGE_TYPES.values() for name in names)
+# What the arrays of a recording are called where an evaluation shows them.
+MADE = 'demonstration.npz'
 # Frames that are told, of a topic with pictures of several.
 MOST_FRAMES = 4
 
@@ -110,7 +112,7 @@ def load_any(path: Path, embodiment: Embodiment, folder: Path, *, namespace: str
     """
     if not is_episode(path):
         return demonstration.load(path)
-    target = folder / 'demonstration.npz'
+    target = folder / MADE
     try:
         with Bag(path, namespace=namespace) as bag:
             convert(bag, embodiment, target)
@@ -338,7 +340,7 @@ class _Conversion:
                 account.notes.append(f'{topic.topic}: {topic.read} of {topic.messages} messages were read')
         if self._times:
             distances = np.diff(self._times)
-            wide = distances[distances > 1.5 / self._frequency()]
+            wide = distances[distances > GAP_PERIODS / self._frequency()]
             if wide.size:
                 account.gaps = {'count': float(wide.size), 'longest_s': float(wide.max())}
         used = [topic.topic for topic in self._commands.values() if rows.commands.counts[topic.contract]]

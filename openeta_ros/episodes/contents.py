@@ -12,10 +12,11 @@ import numpy as np
 
 from openeta_ros.episodes.bag import Bag, Topic
 from openeta_ros.episodes.recording import Facts, facts
+from openeta_ros.observation import NS_PER_S
 
-# An interval this many times the usual one is a gap: one message is missing, not merely late.
+# An interval this many times the usual one is a gap: one message is missing, not merely late. It is more than
+# that of rows (`frames.GAP_PERIODS`), which go by stamps: times of recording jitter besides.
 GAP_PERIODS = 1.75
-NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Literal
 
 from openeta_ros.embodiment import Embodiment
 from openeta_ros.episodes.bag import Bag
+from openeta_ros.observation import NS_PER_S
 
 Rate = Literal['contract', 'clock']
-NS_PER_S = 1_000_000_000
 
 
 def expected_rows(bag: Bag, embodiment: Embodiment, rate: Rate, from_s: float, to_s: float | None) -> int:

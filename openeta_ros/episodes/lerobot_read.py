@@ -21,9 +21,9 @@ from openeta_ros.episodes.bag_metadata import BagError
 from openeta_ros.episodes.frames import Array
 from openeta_ros.episodes.lerobot import DATA_PATH, VIDEO_PATH
 from openeta_ros.episodes.record import EpisodeRecord
+from openeta_ros.observation import NS_PER_S
 
 VERSION_START = 'v3.'
-NS_PER_S = 1_000_000_000
 # Zero is no stamp: episodes begin at one second.
 START_NS = NS_PER_S
 

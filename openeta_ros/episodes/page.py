@@ -21,12 +21,11 @@ from openeta_ros.episodes.record import absolute
 from openeta_ros.episodes.recording import embodiment_of, facts, sent_chunks
 from openeta_ros.episodes.report import summary
 from openeta_ros.episodes.results import EpisodeResult, Results
-from openeta_ros.observation import stamp_ns
+from openeta_ros.observation import NS_PER_S, stamp_ns
 
 FILENAME = 'report.html'
 # Videos lie in the page itself up to this much of them all, and beside it where there is more.
 EMBEDDED_BYTES = 24_000_000
-NS_PER_S = 1e9
 
 
 def write_page(results: Results, folder: Path) -> Path:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-NS_PER_S = 1_000_000_000
+from openeta_ros.observation import NS_PER_S
 
 
 class Playback:

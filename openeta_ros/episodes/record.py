@@ -21,7 +21,7 @@ from openeta_ros.embodiment.schema import ActionType
 from openeta_ros.envs import Sensors, StepResult
 from openeta_ros.episodes.definitions import typestore
 from openeta_ros.episodes.rosbag2_folder import Rosbag2Folder, profile
-from openeta_ros.observation import image_message, joint_state_message
+from openeta_ros.observation import NS_PER_S, image_message, joint_state_message
 
 CHUNK_TOPIC = '/policy/action_chunk'
 RESULT_TOPIC = '/env/step_result'
@@ -33,7 +33,6 @@ JOINT_STATE_TYPE = 'sensor_msgs/msg/JointState'
 # Keys of the custom data (in metadata.yaml and in the MCAP): `contract` is the YAML text, the others JSON.
 CUSTOM_DATA = ('contract', 'settings', 'env', 'policy', 'versions', 'episode', 'latencies_ms')
 
-NS_PER_S = 1_000_000_000
 WHOLE = Execution()
 
 

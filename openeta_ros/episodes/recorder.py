@@ -25,6 +25,7 @@ from openeta_ros.episodes import machine
 from openeta_ros.episodes.definitions import definition
 from openeta_ros.episodes.rosbag2_folder import PARTIAL, Profile, Rosbag2Folder
 from openeta_ros.episodes.runner import utc_now
+from openeta_ros.observation import NS_PER_S
 
 # Bytes that wait for the disk: a few seconds of three cameras. Beyond that messages are dropped, and counted.
 QUEUE_BYTES = 256 << 20
@@ -34,7 +35,6 @@ RESERVE, RESERVE_BYTES = 'reserve', 1 << 20
 IDLE_S = 0.25
 # The disk fills up when it has room for no more than so many seconds.
 DISK_S = 60.0
-NS_PER_S = 1e9
 
 STAMPED = 'std_msgs/Header header\n'
 LITTLE, BIG = struct.Struct('<iI'), struct.Struct('>iI')
@@ -189,7 +189,7 @@ class Recording:
             account.unreceived = (account.unreceived or 0) + lost
         if entry.stamped and len(data) >= STAMP_END:
             sec, nanosec = (LITTLE if data[1] & 1 else BIG).unpack_from(data, STAMP)
-            offset = (log_ns - sec * 1_000_000_000 - nanosec) / NS_PER_S
+            offset = (log_ns - sec * NS_PER_S - nanosec) / NS_PER_S
             least, most = account.offset_s or (offset, offset)
             account.offset_s = min(least, offset), max(most, offset)
         if self._queued - self._done > QUEUE_BYTES:

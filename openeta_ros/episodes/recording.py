@@ -20,7 +20,7 @@ from openeta_ros.episodes.bag_metadata import ROOT, BagError
 from openeta_ros.episodes.mcap_file import McapFile
 from openeta_ros.episodes.record import CHUNK_TOPIC, CHUNK_TYPE, RESULT_TOPIC, RESULT_TYPE
 from openeta_ros.episodes.rosbag2_folder import RECORD_KEY
-from openeta_ros.observation import chunk_rows, stamp_ns
+from openeta_ros.observation import NS_PER_S, chunk_rows, stamp_ns
 
 Array = NDArray[Any]
 
@@ -127,7 +127,7 @@ def sent_chunks(bag: Bag) -> Iterator[SentChunk]:
             rows = chunk_rows(message)
         except ValueError as error:
             raise BagError(f'{bag.path}: {topic.name} has {error}') from None
-        stamp = int(message.observation_stamp.sec) * 10**9 + int(message.observation_stamp.nanosec)
+        stamp = int(message.observation_stamp.sec) * NS_PER_S + int(message.observation_stamp.nanosec)
         # Asynchronous, the horizon is when the next chunk is due: until it takes over, rows go on.
         horizon = 0 if message.asynchronous else int(message.horizon)
         kind = str(message.action_type)

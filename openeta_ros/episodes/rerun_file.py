@@ -14,7 +14,7 @@ import numpy as np
 from openeta_ros.episodes.bag import Bag, decoder
 from openeta_ros.episodes.bag_metadata import BagError
 from openeta_ros.episodes.record import CHUNK_TYPE, IMAGE_TYPE, JOINT_STATE_TYPE, RESULT_TYPE
-from openeta_ros.observation import ImageError, chunk_rows, decode_image, stamp_ns
+from openeta_ros.observation import NS_PER_S, ImageError, chunk_rows, decode_image, stamp_ns
 
 COMPRESSED_TYPE = 'sensor_msgs/msg/CompressedImage'
 SHOWN = (IMAGE_TYPE, COMPRESSED_TYPE, JOINT_STATE_TYPE, CHUNK_TYPE, RESULT_TYPE)
@@ -85,4 +85,4 @@ def _log(stream: Any, place: str, message: Any) -> None:
 def _stamp(message: Any) -> int:
     if hasattr(message, 'header'):
         return stamp_ns(message)
-    return int(message.stamp.sec) * 10**9 + int(message.stamp.nanosec)
+    return int(message.stamp.sec) * NS_PER_S + int(message.stamp.nanosec)

@@ -7,6 +7,7 @@ from openeta_ros.observation.errors import ImageError, MissingStream, Observatio
 from openeta_ros.observation.health import Condition, StreamHealth
 from openeta_ros.observation.image import decode_depth, decode_image, fit_depth, fit_picture
 from openeta_ros.observation.messages import (
+    NS_PER_S,
     MessageTypes,
     bag_types,
     image_message,
@@ -20,6 +21,7 @@ from openeta_ros.observation.rows import Row, Rows
 __all__ = [
     'CHUNK_TOPIC',
     'COMMAND_TYPES',
+    'NS_PER_S',
     'Assembler',
     'Commands',
     'Condition',
