@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contracts import contract, written
+from contracts import QUICK_ARM, contract, written
 from streams import CONTRACT, T0, S, bag, header, image, joints, make, named, recording
 
+from openeta_ros.cli import eval
 from openeta_ros.cli.main import main
 from openeta_ros.embodiment import Kinematics, load
 from openeta_ros.episodes import demonstration
@@ -89,6 +90,26 @@ def test_a_description_that_was_not_recorded_is_named_with_the_remedy(
     assert 'has no topic robot_description in the namespace left_arm' in told and 'description.file' in told
     assert converted(tmp_path, path, *options, '--json', description=topic, endpose={'source': 'none'}) == 0
     assert 'has no topic robot_description' in ' '.join(json.loads(capsys.readouterr().out)['notes'])
+
+
+def test_an_evaluation_shows_what_was_recorded_in_a_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carried_out = []
+    monkeypatch.setattr(eval, '_run', lambda settings, *_: carried_out.append(settings) or 0)
+    path, out = recorded(tmp_path), tmp_path / 'out'
+    arguments = ['eval', '--env', 'mujoco', '--task', 'reach', '--embodiment', QUICK_ARM,
+                 '--transport', 'local', '--output', str(out)]  # fmt: skip
+    shown = ['--demonstration', str(path)]
+    assert main([*arguments, *shown]) == 2
+    assert '(--namespace left_arm finds it there)' in capsys.readouterr().err and not carried_out
+    assert main([*arguments, *shown, '--namespace', 'left_arm']) == 0
+    (settings,) = carried_out
+    assert settings.demonstration == str(out / 'demonstration.npz')
+    made = demonstration.load(out / 'demonstration.npz')
+    assert made.info['bag'] == str(path) and made.arrays['qpos'].shape == (10, 7)
+    assert main([*arguments, '--namespace', 'left_arm']) == 2
+    assert '--namespace is of a recording, and --demonstration expert is none' in capsys.readouterr().err
 
 
 def test_a_topic_of_two_types_gives_the_messages_of_one(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ def positive_seconds(text: str) -> float:
     return serve.positive_seconds(text)
 
 
-def add_namespace(parser: argparse.ArgumentParser) -> None:
-    """Declare --namespace."""
+def add_namespace(parser: argparse._ActionsContainer, of: str = '') -> None:
+    """Declare --namespace, of a recording that is given by another argument where `of` says so."""
     parser.add_argument(
         '--namespace',
         default='',
         metavar='NAME',
-        help="the namespace that the contract's relative topics were recorded in, such as left_arm",
+        help=f"{of}the namespace that the contract's relative topics were recorded in, such as left_arm",
     )
 
 

@@ -10,11 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openeta_ros.cli import doctor, wanted
-from openeta_ros.cli.arguments import add_scene
+from openeta_ros.cli.arguments import add_namespace, add_scene
 from openeta_ros.cli.errors import UsageError
 from openeta_ros.cli.wanted import check_env
 
@@ -34,6 +35,8 @@ examples:
       as quick as the machine allows, with the same results
   openeta eval --transport local --policy 127.0.0.1:5555 --demonstration none
       a policy server that runs already (its hex key in VECTOR_POLICY_AUTHKEY), without ROS
+  openeta eval --env mujoco --policy my_policy/ --demonstration recordings/both --namespace left_arm
+      a policy that is shown what was recorded of one of two arms, instead of the scripted expert
   openeta eval --env arm --hardware mock --embodiment franka --task pick_cube
       the same over the controllers of an arm, which a mock plays; without --hardware mock, the arm itself
 
@@ -65,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='what the policy is shown before it acts: the scripted expert in the very scene of each '
         'episode, nothing, a demonstration (.npz), or a recorded episode or bag (default: %(default)s)',
     )
+    add_namespace(what, 'of a --demonstration that is a recording: ')
     how = parser.add_argument_group('how much of it')
     how.add_argument('--episodes', type=int, default=3, metavar='N', help='how many (default: %(default)s)')
     how.add_argument(
@@ -154,6 +158,10 @@ def main(args: argparse.Namespace) -> int:
             f'--workers needs a policy directory: the server at {settings.policy} has one client at a time'
         )
     wanted.folder_to_write(Path(settings.output))
+    shown = wanted.arrays_shown(
+        settings.demonstration, settings.embodiment, Path(settings.output), args.namespace
+    )
+    settings = replace(settings, demonstration=shown)
     if not args.json:
         return _run(settings, args.workers, arm)
     with stdout_as_stderr() as stdout:
@@ -184,7 +192,7 @@ def checked_settings(args: argparse.Namespace) -> EvalSettings:
             embodiment=_named(wanted.contract(args.embodiment, args.env), args.embodiment),
             policy=wanted.policy_source(args.policy),
             output=str(output),
-            demonstration=wanted.demonstration(args.demonstration),
+            demonstration=wanted.demonstration(args.demonstration, args.namespace),
             episodes=args.episodes,
             seed=args.seed,
             max_steps=args.max_steps,

@@ -14,6 +14,7 @@ from openeta_ros.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from openeta_ros.embodiment import Embodiment
+    from openeta_ros.episodes.demonstration import Demonstration
 
 
 # Of those that take no address.
@@ -83,30 +84,64 @@ def local_policy(source: str) -> Path | None:
     return None
 
 
-def demonstration(text: str) -> str:
+def demonstration(text: str, namespace: str = '') -> str:
     """Return what a policy is to be shown: 'expert', 'none', or the absolute path of a demonstration whose
-    arrays a policy can be sent, or of a recording."""
+    arrays a policy can be sent, or of a recording, which alone may have a namespace."""
     from openeta_ros.episodes.bag import Bag
     from openeta_ros.episodes.bag_demonstration import is_episode
     from openeta_ros.episodes.bag_metadata import BagError
     from openeta_ros.episodes.demonstration import DemonstrationError, load
-    from openeta_ros.episodes.settings import EXPERT, NO_DEMONSTRATION
-    from openeta_ros.vector_policy import WireError, wire
 
-    if text in (EXPERT, NO_DEMONSTRATION):
-        return text
     path = Path(text).absolute()
+    recorded = not _without_file(text) and is_episode(path)
+    if namespace and not recorded:
+        raise UsageError(f'--namespace is of a recording, and --demonstration {text} is none')
     try:
-        if is_episode(path):
+        if recorded:
             Bag(path).close()
-        else:
-            shown = load(path)
-            wire.encode('prompt', {'info': dict(shown.info)}, shown.arrays)
+        elif not _without_file(text):
+            _check_shown(path, load(path))
     except (BagError, DemonstrationError) as error:
         raise UsageError(str(error)) from None
+    return text if _without_file(text) else str(path)
+
+
+def arrays_shown(demonstration: str, embodiment: str, output: Path, namespace: str) -> str:
+    """Return what `demonstration` returned; of a recording, the path of the arrays that are made of it here,
+    in the output folder: when an env has started, after minutes, it is late to tell that it gives none."""
+    from openeta_ros.cli.bar import Bar
+    from openeta_ros.embodiment import EmbodimentError, KinematicsError, load
+    from openeta_ros.episodes.bag import Bag
+    from openeta_ros.episodes.bag_demonstration import MADE, convert, is_episode
+    from openeta_ros.episodes.bag_metadata import BagError
+    from openeta_ros.episodes.demonstration import load as load_arrays
+
+    if _without_file(demonstration) or not is_episode(Path(demonstration)):
+        return demonstration
+    made = output / MADE
+    try:
+        with Bar(demonstration) as bar, Bag(Path(demonstration), namespace=namespace) as bag:
+            convert(bag, load(embodiment), made, progress=bar.show)
+    except (BagError, EmbodimentError, KinematicsError, OSError) as error:
+        raise UsageError(str(error)) from None
+    _check_shown(Path(demonstration), load_arrays(made))
+    return str(made)
+
+
+def _without_file(demonstration: str) -> bool:
+    from openeta_ros.episodes.settings import EXPERT, NO_DEMONSTRATION
+
+    return demonstration in (EXPERT, NO_DEMONSTRATION)
+
+
+def _check_shown(path: Path, shown: Demonstration) -> None:
+    """Look whether a policy can be sent a demonstration."""
+    from openeta_ros.vector_policy import WireError, wire
+
+    try:
+        wire.encode('prompt', {'info': dict(shown.info)}, shown.arrays)
     except WireError as error:
         raise UsageError(f'{path} cannot be shown to a policy: {error}') from None
-    return str(path)
 
 
 def folder_to_write(output: Path) -> None:
