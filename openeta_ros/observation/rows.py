@@ -13,7 +13,7 @@ from openeta_ros.observation.commands import Commands
 from openeta_ros.observation.errors import MissingStream
 from openeta_ros.observation.messages import NS_PER_S
 from openeta_ros.observation.pairing import Paired
-from openeta_ros.observation.timeline import JUMP_BACK_NS
+from openeta_ros.observation.timeline import JUMP_BACK_NS, REPEATED_BY
 
 if TYPE_CHECKING:
     from openeta_ros.embodiment import Embodiment, Kinematics
@@ -71,6 +71,7 @@ class Rows:
         self._longest_ns = round((WAIT_S + embodiment.align.max_offset_s) * NS_PER_S)
         self._rate_hz = rate_hz
         self._waiting: dict[int, int] = {}  # clock stamps that are not decided, and when they were recorded
+        self._brought_nothing: list[str] = []  # the last clock messages, by why
         self._decided: int | None = None
         self._start: int | None = None  # of the grid
         self._point = 0
@@ -105,11 +106,13 @@ class Rows:
             self._waiting[one] = log_ns
         if new and new[0] != max(self._waiting):
             self._waiting = dict(sorted(self._waiting.items()))
+        if new:
+            self._brought_nothing.clear()
         late = known - JUMP_BACK_NS < stamp < known
         if not new and (stamp == 0 or late or stamp == known or stamp in self._waiting):
             reason = 'no stamp' if stamp == 0 else 'late' if late else 'stamp repeated (the last one counts)'
-            self.dropped[f'{self._clock}: {reason}'] += 1
-            self.dropped['moments'] += 1
+            self._brought_nothing.append(f'{self._clock}: {reason}')
+            self.dropped.update([self._brought_nothing[-1], 'moments'])
 
     def _decide_those_due(self, log_ns: int) -> None:
         while self._waiting:
@@ -176,6 +179,11 @@ class Rows:
     def _set_back(self) -> None:
         self._decide_all()
         self._waiting.clear()
+        # The repeated stamps that told of it are those of new moments.
+        for reason in self._brought_nothing[1 - REPEATED_BY :]:
+            self.dropped.subtract([reason, 'moments'])
+        self.dropped = +self.dropped
+        self._brought_nothing.clear()
         self._decided = self._start = None
         self.commands.clear()
         self.part += 1

@@ -21,6 +21,10 @@ JUMP_BACK_NS = NS_PER_S
 JUMP_AHEAD_NS = 10 * NS_PER_S
 # One message may be that old for other reasons (kept for late joiners, say); a second one confirms.
 CONFIRMED_BY = 2
+# A clock that was set back by less sends stamps that it sent before: a bag is the same again, a simulator has
+# the same steps. So many of them from one stream, one upon the other, confirm that: what was overtaken has
+# stamps of its own, and between messages that somebody sends twice come others.
+REPEATED_BY = 3
 # Stamps years away from the time of reception are simulated time, which runs at its own speed: how far they
 # are from reception then says nothing about their clocks.
 SIMULATED_NS = 3 * 365 * 86400 * NS_PER_S
@@ -46,11 +50,14 @@ class Timeline:
         self.conditions = Conditions()
         self.on_set_back = on_set_back
         self._headers = align.timeline == 'header'
+        # What goes by the time of reception cannot be overtaken at all.
+        self._jump_back_ns = JUMP_BACK_NS if self._headers else 0
         self._max_offset_ns = round(align.max_offset_s * NS_PER_S)
         self._clock = clock
-        self._before: dict[Source, int] = {}  # newest stamps before time went back
+        self._before: dict[Source, int] = {}  # from where on stamps are of before time went back
         self._left_behind: set[Source] = set()
         self._waiting: list[_Waiting] = []
+        self._repeated: dict[Source, list[_Waiting]] = {}  # delivered, but perhaps of a new time
         self._ahead: dict[Source, _Waiting] = {}
         self._sources: list[Source] = [clock]
 
@@ -95,24 +102,28 @@ class Timeline:
     def take_stamped(self, source: Source, stamp: int, received_ns: int | None, deliver: Deliver) -> None:
         """As `take`, for a message whose stamp is known already (and not zero)."""
         if source in self._left_behind:
-            if stamp >= self._before[source] - JUMP_BACK_NS:
+            if stamp >= self._before[source]:
                 text = 'stamped before time went back'
                 self.reject(source, text, stamp, kind='left_behind')
                 return
             self._left_behind.discard(source)
             self.conditions.right(source.text, 'left_behind', stamp)
-        elif source in self._before and stamp >= self._before[source] - JUMP_BACK_NS:
+        elif source in self._before and stamp >= self._before[source]:
             self._left_behind.clear()  # it was no set-back of all, or all that went back has caught up
             self._before.clear()
-        if source.newest_ns is not None and stamp < source.newest_ns - JUMP_BACK_NS:
+        if source.newest_ns is not None and stamp < source.newest_ns - self._jump_back_ns:
             self._waiting.append(_Waiting(source, stamp, deliver))
             if len(self._waiting) >= CONFIRMED_BY:
-                self._set_back()
+                self._set_back(self._waiting[0])
             return
         if self._waiting:
             for waiting in [one for one in self._waiting if one.source is source]:
                 self._waiting.remove(waiting)
                 self.late(source, waiting.stamp, (source.newest_ns or 0) - waiting.stamp)
+        repeated = self._repeats(source, _Waiting(source, stamp, deliver))
+        if len(repeated) >= REPEATED_BY:
+            self._set_back(repeated[0])
+            return
         if source not in self._ahead and self._far_ahead(source, stamp, received_ns):
             self._ahead[source] = _Waiting(source, stamp, deliver)
             return
@@ -124,6 +135,18 @@ class Timeline:
                 self.reject(source, 'stamped far ahead of what came next', ahead.stamp)
         self._compare(source, stamp, received_ns)
         self._deliver(source, stamp, deliver)
+
+    def _repeats(self, source: Source, one: _Waiting) -> list[_Waiting]:
+        """Return the messages of a stream, up to this one, that rise through stamps that came before."""
+        if source.newest_ns is None or one.stamp >= source.newest_ns or one.stamp not in source.stamps:
+            if self._repeated:
+                self._repeated.pop(source, None)
+            return []
+        found = self._repeated.setdefault(source, [])
+        if found and one.stamp <= found[-1].stamp:
+            found.clear()
+        found.append(one)
+        return found
 
     def _deliver(self, source: Source, stamp: int, deliver: Deliver) -> None:
         source.newest_ns = max(stamp, source.newest_ns or stamp)
@@ -157,23 +180,24 @@ class Timeline:
         where = 'ahead of' if own > clock else 'behind'
         return f'its stamps are {abs(own - clock) / NS_PER_S:.1f} s {where} those of {self._clock.text}'
 
-    def _set_back(self) -> None:
-        waiting, self._waiting = self._waiting, []
+    def _set_back(self, first: _Waiting) -> None:
+        """Begin a new time, with what came of it, of which `first` told."""
+        came = [*self._waiting, *(one for repeated in self._repeated.values() for one in repeated)]
+        self._waiting.clear()
+        self._repeated.clear()
         self._ahead.clear()
-        first = waiting[0]
-        far_s = ((first.source.newest_ns or 0) - first.stamp) / NS_PER_S
-        text = f'stamps went back by {far_s:.3f} s; what came before is forgotten'
+        far_ns = (first.source.newest_ns or 0) - first.stamp
+        text = f'stamps went back by {far_ns / NS_PER_S:.3f} s; what came before is forgotten'
         self.conditions.happened(first.source.text, 'set_back', text, first.stamp)
         self.on_set_back()
-        # Who already sent something of the new time is there; of the others old messages may still come.
-        back = {one.source for one in waiting}
         for source in self._sources:
             if source.newest_ns is not None:
-                self._before[source] = source.newest_ns
+                self._before[source] = source.newest_ns - min(JUMP_BACK_NS, far_ns // 2)
                 source.forget_time()
                 self._left_behind.add(source)
-        self._left_behind -= back
-        for one in waiting:
+        # Who already sent something of the new time is there; of the others old messages may still come.
+        self._left_behind -= {one.source for one in came if one.stamp < self._before[one.source]}
+        for one in came:
             self.take_stamped(one.source, one.stamp, None, one.deliver)
 
     def _compare(self, source: Source, stamp: int, received_ns: int | None) -> None:
