@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +22,10 @@ from openeta_ros.nodes.messages import ros_types
 from openeta_ros.observation import MissingStream, assemble, image_message, joint_state_message
 
 MS = 1_000_000
+# Longer than anything takes that is to come.
+PATIENCE_S = 60.0
+# A deadline that no test lives to see: what is told before it is told for another reason.
+NEVER_S = 3600.0
 DRIVER = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
 KEPT = QoSProfile(
     depth=5, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
@@ -32,6 +36,7 @@ class Robot:
     """Drivers of the contract's streams, in a node of their own."""
 
     def __init__(self, node: Node, embodiment: Embodiment, quality: QoSProfile, leave_out: str = '') -> None:
+        self._sizes = {name: camera.size or (240, 320) for name, camera in embodiment.cameras.items()}
         self.cameras = {
             name: node.create_publisher(Image, camera.topic, quality)
             for name, camera in embodiment.cameras.items()
@@ -43,7 +48,9 @@ class Robot:
 
     def publish(self, stamp: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Publish random pictures and positions and return them."""
-        pictures = {name: self._random.integers(0, 256, (240, 320, 3), np.uint8) for name in self.cameras}
+        pictures = {
+            name: self._random.integers(0, 256, (*self._sizes[name], 3), np.uint8) for name in self.cameras
+        }
         positions = dict(zip(self._names, self._random.normal(size=len(self._names)).tolist(), strict=True))
         self.joints.publish(joint_state_message(positions, {}, stamp, types=ros_types()))
         for name, publisher in self.cameras.items():
@@ -52,6 +59,19 @@ class Robot:
 
 
 Nodes = tuple[Node, Node]
+
+
+def come(bridge: Bridge, **messages: int) -> None:
+    """Wait until so many messages have come of streams, by a word of their names."""
+
+    def have() -> bool:
+        counts = {one.stream: one.messages for one in bridge.health()[0]}
+        return all(
+            sum(count for stream, count in counts.items() if word in stream) >= wanted
+            for word, wanted in messages.items()
+        )
+
+    wait_until(have)
 
 
 @pytest.fixture
@@ -77,9 +97,16 @@ def test_best_effort_drivers_are_heard_and_the_arrays_are_those_of_assemble(
     bridge = Bridge(nodes[1], arm, kinematics, history=8)
     publishers = [*robot.cameras.values(), robot.joints]
     wait_until(lambda: all(publisher.get_subscription_count() for publisher in publishers))
-    sent = {stamp: robot.publish(stamp) for stamp in (50 * MS, 100 * MS, 150 * MS)}
+    for attempt in range(10):
+        stamps = [(3 * attempt + index) * 50 * MS for index in (1, 2, 3)]
+        sent = {stamp: robot.publish(stamp) for stamp in stamps}
+        with contextlib.suppress(MissingStream):  # one was lost, as it may be
+            heard = {stamp: bridge.wait_for(stamp, 10.0)[1] for stamp in stamps}
+            break
+    else:
+        pytest.fail('not three moments on end came')
     for stamp, (pictures, positions) in sent.items():
-        _, seen = bridge.wait_for(stamp, 5.0)
+        seen = heard[stamp]
         expected = assemble(arm, kinematics, pictures, positions, stamp)
         assert seen.stamp_ns == stamp and seen.keys() == expected.keys()
         assert all(np.array_equal(seen[name], expected[name]) for name in expected)
@@ -100,9 +127,9 @@ def test_what_was_published_before_we_came_is_not_lost_where_it_is_kept(
     robot = Robot(nodes[0], arm, KEPT)
     pictures, _ = robot.publish(50 * MS)
     bridge = Bridge(nodes[1], arm, kinematics, history=8)
-    streams, _ = bridge.wait_for(50 * MS, 5.0)
+    streams, _ = bridge.wait_for(50 * MS, PATIENCE_S)
     assert all(np.array_equal(streams.pictures[name], pictures[name]) for name in pictures)
-    newest, _ = bridge.wait_for(0, 5.0)
+    newest, _ = bridge.wait_for(0, PATIENCE_S)
     assert newest.stamp_ns == 50 * MS
     bridge.close()
 
@@ -113,6 +140,7 @@ def test_a_topic_that_nobody_publishes_is_named_with_those_there_are(
     robot = Robot(nodes[0], arm, KEPT, leave_out='top')
     robot.publish(50 * MS)
     bridge = Bridge(nodes[1], arm, kinematics, history=8)
+    come(bridge, front=1, joint=1)
     with pytest.raises(MissingStream) as missing:
         bridge.wait_for(50 * MS, 1.0)
     assert missing.value.streams == (
@@ -128,9 +156,10 @@ def test_a_picture_that_does_not_come_is_named_and_the_old_one_is_not_taken(
     robot = Robot(nodes[0], arm, KEPT)
     robot.publish(50 * MS)
     bridge = Bridge(nodes[1], arm, kinematics, history=8)
-    bridge.wait_for(50 * MS, 5.0)
+    bridge.wait_for(50 * MS, PATIENCE_S)
     robot.cameras.pop('top')
     robot.publish(100 * MS)
+    come(bridge, front=2, joint=2)
     with pytest.raises(MissingStream, match=r'camera top \(topic camera/top/image_raw\)$'):
         bridge.wait_for(100 * MS, 0.5)
     bridge.close()
@@ -164,27 +193,32 @@ def test_frames_of_a_best_effort_and_then_of_a_reliable_publisher_arrive_once_ea
         history=8,
         on_observation=lambda observation: seen.append(observation.stamp_ns),
     )
+    topic = arm.cameras['front'].topic
     publishing = Publishing(nodes[0], arm, DRIVER)
     wait_until(publishing.front.get_subscription_count)
-    sent = []
+    sent: list[int] = []
 
     def publish(count: int) -> None:
         for _ in range(count):
             sent.append((len(sent) + 1) * 50 * MS)
             publishing.publish(sent[-1])
-            time.sleep(0.02)
+            wait_until(lambda: seen and seen[-1] >= sent[-1])
 
-    publish(30)
+    def qualities() -> list[ReliabilityPolicy]:
+        found = nodes[0].get_subscriptions_info_by_topic(topic)
+        return [info.qos_profile.reliability for info in found]
+
+    publish(10)
     first = publishing.front
-    publishing.front = nodes[0].create_publisher(Image, arm.cameras['front'].topic, KEPT)
-    wait_until(publishing.front.get_subscription_count)
-    publish(30)
+    publishing.front = nodes[0].create_publisher(Image, topic, KEPT)
+    wait_until(lambda: publishing.front.get_subscription_count() and nodes[1].count_publishers(topic) == 2)
+    publish(10)
     nodes[0].destroy_publisher(first)  # what is left would be served reliably: a new subscription takes over
-    publish(60)
-    wait_until(lambda: len(seen) == len(sent), 5.0)
+    while qualities() != [ReliabilityPolicy.RELIABLE]:
+        publish(1)
+        assert len(sent) < 5000
+    publish(10)
     assert seen == sent
-    quality = nodes[0].get_subscriptions_info_by_topic(arm.cameras['front'].topic)
-    assert [info.qos_profile.reliability for info in quality] == [ReliabilityPolicy.RELIABLE]
     bridge.close()
 
 
@@ -194,11 +228,11 @@ def test_a_reliable_stream_goes_on_when_a_best_effort_publisher_joins(
     publishing = Publishing(nodes[0], arm, KEPT)
     publishing.publish(50 * MS)
     bridge = Bridge(nodes[1], arm, kinematics, history=8)
-    bridge.wait_for(50 * MS, 5.0)
+    bridge.wait_for(50 * MS, PATIENCE_S)
     publishing.front = nodes[0].create_publisher(Image, arm.cameras['front'].topic, DRIVER)
     wait_until(publishing.front.get_subscription_count)
     publishing.publish(100 * MS)
-    bridge.wait_for(100 * MS, 5.0)
+    bridge.wait_for(100 * MS, PATIENCE_S)
     bridge.close()
 
 
@@ -207,12 +241,11 @@ def test_a_quality_that_is_forced_and_not_offered_is_named_before_the_deadline(
 ) -> None:
     publishing = Publishing(nodes[0], arm, DRIVER)
     bridge = Bridge(nodes[1], arm, kinematics, history=8, reliability='reliable')
-    wait_until(lambda: publishing.robot.joints.get_subscription_count())
+    wait_until(publishing.robot.joints.get_subscription_count)
     publishing.publish(50 * MS)
-    begin = time.monotonic()
+    wait_until(lambda: 'robot' in nodes[1].get_node_names())
     with pytest.raises(MissingStream) as missing:
-        bridge.wait_for(50 * MS, 30.0)
-    assert time.monotonic() - begin < 5.0
+        bridge.wait_for(50 * MS, NEVER_S)
     assert (
         'camera front (topic camera/front/image_raw): /camera/front/image_raw cannot be received: '
         'RELIABILITY BEST_EFFORT is offered, RELIABLE asked for (by /robot)'
@@ -227,8 +260,9 @@ def test_a_topic_of_another_type_is_named_before_the_deadline(
     nodes[0].create_publisher(CompressedImage, arm.cameras['front'].topic, KEPT)
     bridge = Bridge(nodes[1], arm, kinematics, history=8)
     robot.publish(50 * MS)
+    wait_until(lambda: 'robot' in nodes[1].get_node_names())
     with pytest.raises(MissingStream) as missing:
-        bridge.wait_for(50 * MS, 30.0)
+        bridge.wait_for(50 * MS, NEVER_S)
     assert (
         '/camera/front/image_raw is published as sensor_msgs/msg/CompressedImage (/robot), '
         'and needed is sensor_msgs/msg/Image'
@@ -239,11 +273,13 @@ def test_a_topic_of_another_type_is_named_before_the_deadline(
 def test_near_misses_are_named_the_nearest_first(
     nodes: Nodes, arm: Embodiment, kinematics: Kinematics
 ) -> None:
-    for topic in ('/left/camera/front/image_raw', '/camera/front/image_rect', '/camera/wrist/image_raw'):
+    topics = {'/left/camera/front/image_raw', '/camera/front/image_rect', '/camera/wrist/image_raw'}
+    for topic in topics:
         nodes[0].create_publisher(Image, topic, KEPT)
     nodes[0].create_publisher(CompressedImage, '/camera/front/image_raw/compressed', KEPT)
+    topics.add('/camera/front/image_raw/compressed')
     bridge = Bridge(nodes[1], arm, kinematics, history=8)
-    wait_until(lambda: len(nodes[1].get_topic_names_and_types()) >= 6)
+    wait_until(lambda: topics <= {name for name, _ in nodes[1].get_topic_names_and_types()})
     trouble = bridge.trouble('camera front (topic camera/front/image_raw)')
     assert trouble is not None
     assert trouble.startswith('nobody publishes /camera/front/image_raw; the nearest there are: ')

@@ -31,9 +31,11 @@ home = api.observe()['qpos']
 step = api.chunk_step([home, home, home])[-1]
 RESULT = {'row': step.info['step'], 'pictures': sorted(name for name in step.observation)}
 """
-ENDLESS = """\
+# Rows that are not done before it is stopped.
+ROWS = 20_000
+ENDLESS = f"""\
 home = api.observe()['qpos']
-api.chunk_step(np.tile(home, (1500, 1)))
+api.chunk_step(np.tile(home, ({ROWS}, 1)))
 """
 
 
@@ -44,26 +46,34 @@ class Client:
         self.node = node
         self._client = PatientActionClient(node, RunSnippet, f'{name}/run_snippet')
         wait_until(self._client.server_is_ready)
-        self.events: list[dict[str, Any]] = []
-        self.told = threading.Event()
+        self.events: list[dict[str, Any]] = []  # of the goal that was begun last
+        self.rows: list[int] = []  # numbers of the rows that the env executed
+        node.create_subscription(StepResult, 'env/step_result', lambda row: self.rows.append(row.step), 100)
 
     def begin(self, **goal: Any) -> Any:
-        self.events.clear()
-        self.told.clear()
-        return self.of(self._client.send_goal_async(RunSnippet.Goal(**goal), self._on_feedback))
+        self.events = events = []
+
+        def on_feedback(message: Any) -> None:
+            events.append(json.loads(message.feedback.event))
+
+        return self.of(self._client.send_goal_async(RunSnippet.Goal(**goal), on_feedback))
+
+    def begin_endless(self) -> Any:
+        """Begin a chunk that does not end by itself, and wait until it is in its middle."""
+        handle = self.begin(code=ENDLESS, seed=3, max_rows=ROWS, wall_s=3600.0)
+        wait_until(lambda: self.events)  # the scene is another one: its rows are counted anew
+        mark = len(self.rows)
+        wait_until(lambda: len(self.rows) > mark)
+        return handle
 
     def run(self, **goal: Any) -> Any:
         return self.of(self.begin(**goal).get_result_async()).result
 
-    def of(self, future: Any, timeout_s: float = 90.0) -> Any:
+    def of(self, future: Any, timeout_s: float = 240.0) -> Any:
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
         assert done.wait(timeout_s), 'no answer'
         return future.result()
-
-    def _on_feedback(self, message: Any) -> None:
-        self.events.append(json.loads(message.feedback.event))
-        self.told.set()
 
 
 @pytest.fixture(scope='module')
@@ -103,6 +113,7 @@ def test_a_snippet_moves_the_env_of_the_graph_and_tells_call_by_call(client: Cli
     assert (result.failure.kind, result.status) == ('', 'executed'), result.content
     assert details['result']['row'] == 3
     assert 'frames_front' in details['result']['pictures']
+    wait_until(lambda: len(client.events) >= 3)  # feedback and results come by ways of their own
     assert [event['call'] for event in client.events][:3] == ['reset', 'observe', 'chunk_step']
     assert client.events[2]['steps'] == [1, 3]
     folder = Path(details['record'])
@@ -136,15 +147,13 @@ def test_a_dry_run_moves_nothing(client: Client) -> None:
 
 
 def test_a_cancelled_snippet_stops_in_the_middle_of_its_chunk(client: Client) -> None:
-    handle = client.begin(code=ENDLESS, seed=3)
-    assert client.told.wait(60.0)
-    time.sleep(0.3)  # into the chunk; wherever it is then, most of its 75 s are left
+    handle = client.begin_endless()
     client.of(handle.cancel_goal_async())
-    answered = client.of(handle.get_result_async(), 30.0)
+    answered = client.of(handle.get_result_async())
     details = json.loads(answered.result.details)
     assert answered.status == GoalStatus.STATUS_CANCELED
     assert details['error']['kind'] == 'cancelled'
-    assert details['state']['step'] < 1400
+    assert 1 <= details['state']['step'] < ROWS
     # The env is free again, and nothing of the chunk moves any more.
     now = json.loads(client.run(code="RESULT = api.step(api.observe()['qpos']).info['step']\n").details)
     assert now['result'] == details['state']['step'] + 1
@@ -187,20 +196,16 @@ def test_when_the_node_is_told_to_end_the_arm_stops(tmp_path: Path) -> None:
         spinning('tester') as (node, process),
     ):
         client = Client(node)
-        env = GraphEnv(node, process, 'env', load('light_arm'), row_timeout_s=30.0)
-        client.begin(code=ENDLESS, seed=3)
-        assert client.told.wait(60.0)
-        rows: list[int] = []
-        node.create_subscription(StepResult, 'env/step_result', lambda row: rows.append(row.step), 100)
-        wait_until(lambda: rows, 60.0)  # in the middle of its chunk
+        env = GraphEnv(node, process, 'env', load(ROBOT['embodiment']), row_timeout_s=60.0)
+        client.begin_endless()
         ended.terminate()
         ended.wait(60.0)
-        env.wait_until_found(time.monotonic() + 60.0)
+        env.wait_until_found(time.monotonic() + 120.0)
         chunk = messages.chunk_message(
             np.array([load('light_arm').home_qpos]), 'qpos', embodiment='light_arm'
         )
-        answer = env.peer.call(node.create_client(Step, 'env/step'), Step.Request(chunk=chunk), 30.0)
-        assert answer.results[0].step < 1400
+        answer = env.peer.call(node.create_client(Step, 'env/step'), Step.Request(chunk=chunk), 60.0)
+        assert answer.results[0].step < ROWS
 
 
 def test_what_a_snippet_can_use_is_described(client: Client) -> None:

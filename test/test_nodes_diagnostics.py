@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contracts import QUICK_ARM
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from ros_graph import environment, node_process, spinning, wait_until
-from test_nodes_bridge import KEPT, MS, Robot
+from test_nodes_bridge import MS, Robot
 
 from openeta_msgs.msg import Observation
 from openeta_ros.embodiment import Kinematics, load
@@ -20,7 +22,9 @@ from openeta_ros.nodes import messages
 from openeta_ros.observation import assemble, image_message
 from openeta_ros.observation.continuity import Continuity
 
-ARM = load('light_arm')
+ARM = load(QUICK_ARM)
+# Of a depth that keeps all that a test publishes in one go.
+KEPT = QoSProfile(depth=50, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 FRONT = 'bridge: camera front (topic camera/front/image_raw)'
 
 
@@ -62,12 +66,34 @@ class Listener:
         self.history += [status for status in message.status if status.name == FRONT]
 
 
+class SentMoments:
+    """A robot, and what it published by stamp."""
+
+    def __init__(self, robot: Robot) -> None:
+        self._robot = robot
+        self.moments: dict[int, tuple[dict[str, np.ndarray], dict[str, float]]] = {}
+
+    def publish(self, stamp: int) -> None:
+        self.moments[stamp] = self._robot.publish(stamp)
+
+
+def until_heard(robot: Robot | SentMoments, seen: list[Observation]) -> int:
+    """Publish moments, 50 ms apart, until one was seen: the bridge node makes observations when it has heard
+    that somebody listens. Return how many."""
+    for count in range(1, 61):
+        robot.publish(count * 50 * MS)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: seen, 1.0)
+            return count
+    raise AssertionError('no observation came')
+
+
 @pytest.fixture
 def graph(tmp_path: Path) -> Iterator[tuple[Node, Listener, Path]]:
     log = tmp_path / 'bridge.log'
     with (
         environment(),
-        node_process('bridge', log, embodiment='light_arm'),
+        node_process('bridge', log, embodiment=QUICK_ARM),
         spinning('robot') as (node, _),
     ):
         yield node, Listener(node), log
@@ -82,11 +108,16 @@ def test_each_clock_picture_becomes_an_observation_for_who_listens(
     robot = Robot(node, ARM, KEPT)
     wait_until(lambda: node.count_publishers('/bridge/observation'))
     wait_until(lambda: all(one.get_subscription_count() for one in [*robot.cameras.values(), robot.joints]))
-    sent = {stamp: robot.publish(stamp) for stamp in range(50 * MS, 550 * MS, 50 * MS)}
-    wait_until(lambda: len(seen) == len(sent))
+    sent = SentMoments(robot)
+    until_heard(sent, seen)
+    for _ in range(8):
+        stamp = (len(sent.moments) + 1) * 50 * MS
+        sent.publish(stamp)
+        wait_until(lambda stamp=stamp: messages.time_ns(seen[-1].header.stamp) == stamp)  # type: ignore[misc]
     kinematics = Kinematics(ARM)
     continuity = Continuity(ARM, kinematics)
-    for message, (stamp, (pictures, positions)) in zip(seen, sent.items(), strict=True):
+    listened_to = list(sent.moments.items())[-len(seen) :]
+    for message, (stamp, (pictures, positions)) in zip(seen, listened_to, strict=True):
         assert (messages.time_ns(message.header.stamp), message.header.frame_id) == (stamp, 'light_arm')
         arrays = messages.arrays_of(message.arrays)
         expected = assemble(ARM, kinematics, pictures, positions, stamp, continuity=continuity)
@@ -144,27 +175,25 @@ def test_what_cannot_be_decoded_is_counted(graph: tuple[Node, Listener, Path]) -
     robot = Robot(node, ARM, KEPT)
     seen: list[Observation] = []
     node.create_subscription(Observation, 'bridge/observation', seen.append, 20)
-    wait_until(lambda: node.count_publishers('/bridge/observation'), 60.0)
-    with listener.then(DiagnosticStatus.OK):
-        robot.publish(50 * MS)
-    wait_until(lambda: seen, 60.0)
+    count = until_heard(robot, seen)
     with listener.then(DiagnosticStatus.WARN):
         robot.cameras['front'].publish(b'\0\1\0\0no picture')
     assert 'no sensor_msgs/msg/Image' in listener.status(DiagnosticStatus.WARN).message
     with listener.then(DiagnosticStatus.OK):
-        robot.publish(100 * MS)
+        robot.publish((count + 1) * 50 * MS)
     front = robot.cameras.pop('front')
-    picture = image_message(np.zeros((240, 320, 3), np.uint8), 150 * MS, types=messages.ros_types())
+    stamp = (count + 2) * 50 * MS
+    picture = image_message(np.zeros((60, 80, 3), np.uint8), stamp, types=messages.ros_types())
     picture.encoding = 'nonsense'
     with listener.then(DiagnosticStatus.WARN):
-        robot.publish(150 * MS)
+        robot.publish(stamp)
         front.publish(picture)
     assert "encoding 'nonsense' is unknown" in listener.status(DiagnosticStatus.WARN).message
     assert listener.value(FRONT, 'condition: rejected') == 2
     robot.cameras['front'] = front
     with listener.then(DiagnosticStatus.OK):
-        robot.publish(200 * MS)
-    assert listener.value(FRONT, 'messages') == 5
+        robot.publish((count + 3) * 50 * MS)
+    assert listener.value(FRONT, 'messages') == count + 4
 
 
 def test_a_contract_or_a_parameter_that_cannot_be_is_told_in_one_sentence(tmp_path: Path) -> None:

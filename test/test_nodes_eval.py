@@ -25,8 +25,8 @@ ROBOT = {'env': 'mujoco', 'task': 'reach', 'embodiment': QUICK_ARM}
 class Client:
     """Sends goals to the eval node and waits for their results."""
 
-    def __init__(self, node: Node, peer: Peer) -> None:
-        self._peer = peer
+    def __init__(self, node: Node, peer: Peer, output: Path) -> None:
+        self._peer, self.output = peer, output
         self._clients = {
             kind: PatientActionClient(node, kind, f'eval/{name}')
             for kind, name in ((Evaluate, 'evaluate'), (RunEpisode, 'run_episode'))
@@ -38,22 +38,23 @@ class Client:
         return self._peer.wait(client.send_goal_async(goal, on_feedback), 60.0, 'the goal')
 
     def result(self, handle: Any) -> Any:
-        return self._peer.wait(handle.get_result_async(), 60.0, 'the result').result
+        return self._peer.wait(handle.get_result_async(), 300.0, 'the result').result
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    waiting = {**ROBOT, 'autostart': False, 'output': str(tmp_path / 'out')}
+@pytest.fixture(scope='module')
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp('eval')
+    waiting = {**ROBOT, 'autostart': False, 'output': str(folder / 'out')}
     with (
         environment(),
-        node_process('env', tmp_path / 'env.log', **ROBOT),
-        node_process('policy', tmp_path / 'policy.log', embodiment=QUICK_ARM),
-        node_process('eval', tmp_path / 'eval.log', **waiting),
+        node_process('env', folder / 'env.log', **ROBOT),
+        node_process('policy', folder / 'policy.log', embodiment=QUICK_ARM),
+        node_process('eval', folder / 'eval.log', **waiting),
         spinning('tester') as (node, process),
     ):
         peer = Peer(node, process, 'env', PolicyUnavailable)
         peer.wait_until_found(float('inf'))
-        yield Client(node, peer)
+        yield Client(node, peer, folder / 'out')
 
 
 def test_goals_are_carried_out_one_after_another_each_with_its_own_results(client: Client) -> None:
@@ -68,20 +69,23 @@ def test_goals_are_carried_out_one_after_another_each_with_its_own_results(clien
     assert (evaluated.episodes, evaluated.successes) == (2, 2)
     results = json.loads(Path(evaluated.results_path).read_text())
     assert [entry['seed'] for entry in results['episodes']] == [4, 5]
-    assert {index for index, _ in heard} == {0, 1} and max(step for _, step in heard) > 5
+    # Results and feedback come by ways of their own.
+    wait_until(lambda: {index for index, _ in heard} == {0, 1} and max(step for _, step in heard) > 5)
     alone = json.loads(client.result(episode).result)
     assert (alone['seed'], alone['success']) == (4, True)
     assert alone['steps'] == results['episodes'][0]['steps']
 
 
-def test_a_cancelled_evaluation_ends_and_the_next_goal_is_carried_out(client: Client, tmp_path: Path) -> None:
+def test_a_cancelled_evaluation_ends_and_the_next_goal_is_carried_out(client: Client) -> None:
+    before = set(client.output.glob('*/results.json'))
     begun = threading.Event()
     handle = client.send(Evaluate.Goal(episodes=500), lambda message: begun.set())
     assert begun.wait(60.0)
-    client._peer.wait(handle.cancel_goal_async(), 20.0, 'the cancel')
+    client._peer.wait(handle.cancel_goal_async(), 60.0, 'the cancel')
     answer = client.result(handle)
     assert answer.failure.kind == 'interrupted'
-    written = [json.loads(file.read_text()) for file in (tmp_path / 'out').glob('*/results.json')]
+    files = set(client.output.glob('*/results.json')) - before
+    written = [json.loads(file.read_text()) for file in files]
     assert [results['status'] for results in written] == ['interrupted']
     assert not client.result(client.send(RunEpisode.Goal(seed=1))).failure.kind
 

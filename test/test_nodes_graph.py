@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from contracts import QUICK_ARM
 from ros_graph import processes_with, run_openeta, wait_until
 
 from openeta_ros.nodes import graph
-from openeta_ros.nodes.graph import claimed_domain, graph_environment
+from openeta_ros.nodes.graph import claimed_domain, claimed_domains, graph_environment
 
 QUICK = ['eval', '--env', 'mujoco', '--task', 'reach', '--embodiment', QUICK_ARM]
 TAG = 'OPENETA_TEST_TAG'
@@ -45,17 +46,17 @@ class Run:
         return found
 
     def wait_for_an_episode(self) -> None:
-        wait_until(lambda: self.process.poll() is not None or len(self.results().get('episodes', ())), 60.0)
+        wait_until(lambda: self.process.poll() is not None or len(self.results().get('episodes', ())), 180.0)
         assert self.process.poll() is None, self.process.communicate()[0]
 
     def end(self) -> tuple[int, str]:
         """Return the exit code and what was printed; nothing may be left."""
         try:
-            output, _ = self.process.communicate(timeout=60.0)
+            output, _ = self.process.communicate(timeout=120.0)
         except subprocess.TimeoutExpired:
             self.process.kill()  # and what it started
             pytest.fail('it does not end')
-        wait_until(lambda: not processes_with(TAG, self.tag), 5.0)
+        wait_until(lambda: not processes_with(TAG, self.tag))
         return self.process.returncode, output
 
     def results(self) -> dict[str, object]:
@@ -107,11 +108,19 @@ def test_every_process_gets_profile_malloc_settings_and_a_private_domain(
         assert int(environment['ROS_DOMAIN_ID']) > 0
 
 
-@pytest.mark.parametrize('delay_s', [0.0, 0.1, 0.3, 0.6, 1.0, 2.0])
-def test_ctrl_c_at_any_moment_ends_all_quietly(delay_s: float, tmp_path: Path) -> None:
+# Moments of an evaluation, by what is there then.
+MOMENTS: dict[str, Callable[[Run], object]] = {
+    'the first node is started': lambda run: run.pids('openeta_ros.nodes.env'),
+    'the last node is started': lambda run: run.pids('openeta_ros.nodes.eval'),
+    'the policy is started': lambda run: run.pids('openeta_ros.vector_policy'),
+    'episodes are under way': lambda run: run.results().get('episodes'),
+}
+
+
+@pytest.mark.parametrize('moment', MOMENTS)
+def test_ctrl_c_at_any_moment_ends_all_quietly(moment: str, tmp_path: Path) -> None:
     run = Run(tmp_path / 'out')
-    wait_until(lambda: run.pids('openeta_ros.nodes'))
-    time.sleep(delay_s)
+    wait_until(lambda: MOMENTS[moment](run), 180.0)
     run.process.send_signal(signal.SIGINT)
     code, output = run.end()
     assert code == 130
@@ -125,9 +134,8 @@ def test_a_killed_env_is_told_in_one_sentence_and_results_are_kept(tmp_path: Pat
     run.wait_for_an_episode()
     for pid in run.pids('openeta_ros.nodes.env'):
         os.kill(pid, signal.SIGKILL)
-    killed = time.monotonic()
     code, output = run.end()
-    assert code == 1 and time.monotonic() - killed < 10.0
+    assert code == 1
     assert 'openeta eval: the node /env is gone: its process ended' in output
     assert 'the env node ended early (signal 9)' in output
     assert 'Traceback' not in output
@@ -170,16 +178,20 @@ def test_a_node_that_does_not_start_is_told_with_its_log(
     assert 'Traceback' not in output
 
 
-def test_the_claim_of_a_domain_ends_with_its_process(tmp_path: Path) -> None:
+def test_the_claim_of_a_domain_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))  # where nobody else claims any
     code = (
-        'import time; from openeta_ros.nodes.graph import claimed_domain\n'
-        'with claimed_domain() as domain: print(domain, flush=True); time.sleep(60)'
+        'from openeta_ros.nodes.graph import claimed_domain\n'
+        'with claimed_domain() as domain: print(domain, flush=True); input()'
     )
-    holder = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
+    command = [sys.executable, '-c', code]
+    told = {**os.environ, 'TMPDIR': str(tmp_path)}
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=told)
+    assert holder.stdin is not None and holder.stdout is not None
     held = int(holder.stdout.readline())
+    assert claimed_domains() == [held]
     holder.kill()
     holder.wait()
+    holder.stdin.close()
     holder.stdout.close()
-    with claimed_domain() as domain:
-        assert domain >= held
+    assert claimed_domains() == []

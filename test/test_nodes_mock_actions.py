@@ -44,7 +44,7 @@ class Action:
 
     def __init__(self, node: Node, kind: Any, name: str) -> None:
         self._client = PatientActionClient(node, kind, name)
-        assert self._client.wait_for_server(40.0)
+        assert self._client.wait_for_server(60.0)
         self.feedback: list[Any] = []
 
     def send(self, goal: Any) -> Any:
@@ -70,15 +70,17 @@ def test_goals_of_trajectories_succeed_are_rejected_preempted_and_cancelled(node
     action = Action(node, FollowJointTrajectory, 'arm_controller/follow_joint_trajectory')
     status, result = action.end(action.send(goal(0.1, 1.0)))
     assert (status, result.error_code) == (4, 0)
-    assert len(action.feedback) > 5 and list(action.feedback[0].joint_names) == JOINTS
     assert not action.send(goal(0.1, 1.0, JOINTS[:5])).accepted
-    old = action.send(goal(0.5, 20.0))
+    count = len(action.feedback)
+    old = action.send(goal(0.5, 1000.0))
+    wait_until(lambda: len(action.feedback) > count + 5)
+    assert list(action.feedback[-1].joint_names) == JOINTS
     new = action.send(goal(0.0, 0.5))
     status, result = action.end(old)
     assert (status, result.error_code) == (6, -1)
     assert result.error_string == 'Current goal preempted by new incoming action.'
     assert action.end(new)[0] == 4
-    cancelled = action.send(goal(0.5, 20.0))
+    cancelled = action.send(goal(0.5, 1000.0))
     wait_until(cancelled.cancel_goal_async().done)
     status, result = action.end(cancelled)
     assert (status, result.error_code) == (5, 0)

@@ -8,16 +8,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from contracts import QUICK_ARM
 from lifecycle_msgs.msg import State, Transition
 from ros_graph import environment, node_process, processes_with, spinning, wait_until
-from test_nodes_policy import MS, Robot, written_policy
+from test_nodes_policy import Robot, written_policy
 
 from openeta_ros.embodiment import load
 from openeta_ros.episodes import Demonstration
@@ -26,7 +28,9 @@ from openeta_ros.nodes.remote import GraphPolicy
 from openeta_ros.vector_policy import PolicyUnavailable
 
 TAG = 'OPENETA_TEST_TAG'
-# Starts a child of its own, tells both process ids, and takes its time.
+# A deadline that no test lives to see: what is told before it is told for another reason.
+NEVER_S = 3600.0
+# Starts a child of its own, tells both process ids, and takes its time: longer than any test lives.
 SLOW = """
 import os, pathlib, subprocess, sys, time
 import numpy as np
@@ -34,13 +38,15 @@ import numpy as np
 class Slow:
     action_type = 'qpos'
     def __init__(self):
-        child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+        child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'])
         pathlib.Path(__file__).with_name('pids').write_text(f'{os.getpid()} {child.pid}')
         print('the weights are loaded', flush=True)
     def reset(self, seed): self.seed = seed
     def set_demonstration(self, arrays, info): pass
     def act(self, observation):
-        time.sleep(60.0 if self.seed == 7 else 0.0)
+        if self.seed == 7:
+            pathlib.Path(__file__).with_name('computes').touch()
+            time.sleep(3600.0)
         return {'action': np.full((1, 1), os.getpid())}
 """
 
@@ -50,17 +56,15 @@ class Node:
 
     def __init__(self, policy: GraphPolicy, robot: Robot, process: subprocess.Popen[bytes], tag: str) -> None:
         self.policy, self.robot, self.process, self.tag = policy, robot, process, tag
-        self._stamp = 0
 
     def act(self, seed: int = 0) -> int:
         """Return the process id with which the policy answers."""
         self.policy.reset(seed)
-        self._stamp += 50 * MS
-        return int(self.policy.act(self.robot.publish(self._stamp, 1))[0, 0])
+        return int(self.policy.act(self.robot.moment(1))[0, 0])
 
     def transition(self, transition: int) -> None:
         peer = self.policy.peer
-        assert peer.wait(peer.begin_transition(transition), 20.0, 'the transition').success
+        assert peer.wait(peer.begin_transition(transition), 120.0, 'the transition').success
 
     def left(self) -> list[str]:
         """Return what runs of the node and of what it started."""
@@ -70,16 +74,17 @@ class Node:
 @contextlib.contextmanager
 def policy_node(tmp_path: Path, source: str) -> Iterator[Node]:
     tag = uuid.uuid4().hex
+    parameters = {'policy': source, 'embodiment': QUICK_ARM, 'policy_timeout_s': NEVER_S}
     with environment():
         os.environ[TAG] = tag
         with (
-            node_process('policy', tmp_path / 'node.log', policy=source, embodiment='light_arm') as process,
+            node_process('policy', tmp_path / 'node.log', **parameters) as process,
             spinning('tester') as (node, ours),
         ):
-            policy = GraphPolicy(node, ours, 'policy', timeout_s=30.0)
-            policy.wait_until_found(time.monotonic() + 60.0)
-            bring_up([policy.peer], 60.0, print)
-            yield Node(policy, Robot(node, load('light_arm')), process, tag)
+            policy = GraphPolicy(node, ours, 'policy', timeout_s=NEVER_S)
+            policy.wait_until_found(time.monotonic() + 120.0)
+            bring_up([policy.peer], 120.0, print)
+            yield Node(policy, Robot(node, load(QUICK_ARM)), process, tag)
 
 
 @pytest.fixture
@@ -93,6 +98,20 @@ def pids(folder: Path) -> list[int]:
     return [int(pid) for pid in (folder / 'pids').read_text().split()]
 
 
+@contextlib.contextmanager
+def when_it_computes(folder: Path, job: Callable[[], object]) -> Iterator[None]:
+    """Have a job done when an inference of the seed 7 is under way."""
+
+    def run() -> None:
+        wait_until((folder / 'computes').exists, 120.0)
+        job()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield
+    thread.join()
+
+
 def test_a_policy_killed_while_it_computes_is_told_with_its_log_and_reached_again_when_told_to(
     tmp_path: Path, slow: Path
 ) -> None:
@@ -100,20 +119,20 @@ def test_a_policy_killed_while_it_computes_is_told_with_its_log_and_reached_agai
         node.policy.set_demonstration(Demonstration({'actions': np.zeros((1, 1))}, {}))
         first, _ = pids(slow)
         assert node.act() == first
-        killer = subprocess.Popen(['sh', '-c', f'sleep 1; kill -9 {first}'])
-        begin = time.monotonic()
-        with pytest.raises(PolicyUnavailable, match='went away') as gone:
+        with (
+            when_it_computes(slow, lambda: os.kill(first, signal.SIGKILL)),
+            pytest.raises(PolicyUnavailable, match='went away') as gone,
+        ):
             node.act(seed=7)
-        assert time.monotonic() - begin < 10.0 and gone.value.remote_type is None
+        assert gone.value.remote_type is None
         assert 'the weights are loaded' in gone.value.log_tail
-        killer.wait()
         with pytest.raises(PolicyUnavailable, match='closed after an earlier failure'):
             node.act()
         assert node.policy.peer.state() == State.PRIMARY_STATE_ACTIVE
         node.transition(Transition.TRANSITION_DEACTIVATE)
         node.transition(Transition.TRANSITION_CLEANUP)
-        assert len(node.left()) == 1  # the node itself
-        bring_up([node.policy.peer], 60.0, print)
+        wait_until(lambda: len(node.left()) == 1)  # the node itself
+        bring_up([node.policy.peer], 120.0, print)
         second, _ = pids(slow)
         assert node.act() == second != first
 
@@ -133,12 +152,11 @@ def test_nothing_of_the_policy_is_left_when_the_node_ends_during_an_inference(
     tmp_path: Path, slow: Path
 ) -> None:
     with policy_node(tmp_path, str(slow)) as node:
-        interrupter = subprocess.Popen(['sh', '-c', f'sleep 1; kill -INT {node.process.pid}'])
-        begin = time.monotonic()
-        with pytest.raises(PolicyUnavailable):
+        with (
+            when_it_computes(slow, lambda: node.process.send_signal(signal.SIGINT)),
+            pytest.raises(PolicyUnavailable),
+        ):
             node.act(seed=7)
-        assert time.monotonic() - begin < 50.0  # the inference takes 60 s
-        interrupter.wait()
         node.process.wait(60.0)
         wait_until(lambda: not node.left(), 60.0)
         assert 'Traceback' not in (tmp_path / 'node.log').read_text()
@@ -171,7 +189,7 @@ def test_a_served_policy_that_is_started_again_is_reached_only_when_told_to(
                 node.act()
             node.transition(Transition.TRANSITION_DEACTIVATE)
             node.transition(Transition.TRANSITION_CLEANUP)
-            bring_up([node.policy.peer], 60.0, print)
+            bring_up([node.policy.peer], 120.0, print)
             assert node.act() == pids(slow)[0]
     finally:
         for server in servers:

@@ -79,7 +79,7 @@ class Robot:
 
 def call(node: Any, kind: Any, name: str, request: Any) -> Any:
     client = node.create_client(kind, name)
-    assert client.wait_for_service(30.0)
+    assert client.wait_for_service(60.0)
     future = client.call_async(request)
     wait_until(future.done)
     node.destroy_client(client)
@@ -134,10 +134,8 @@ def test_every_topic_of_the_contract_is_written_as_it_came(graph: Any, tmp_path:
     }
     assert all(not any(topic['lost'].values()) for topic in account['topics'].values())
     least, most = account['topics'][FRONT]['reception_after_header_s']
-    assert (
-        0 <= least <= most < 20
-        and account['clocks']['end']['wall_ns'] > account['clocks']['begin']['wall_ns']
-    )
+    begin, end = (account['clocks'][name]['wall_ns'] for name in ('begin', 'end'))
+    assert 0 <= least <= most <= (end - begin) / 1e9
     with Bag(path) as bag:
         carried, qualities = facts(bag), offered(bag)
     assert carried.contract == Path(file).read_text() and carried.info == {'task': 'pick', 'seed': 3}
@@ -162,7 +160,7 @@ def test_what_a_stopped_recorder_misses_is_counted(graph: Any, tmp_path: Path) -
         while not (statuses and statuses[-1].lost):
             robot.round(1)
             time.sleep(0.02)
-            assert len(robot.sent[FRONT]) < 3000
+            assert len(robot.sent[FRONT]) < 10_000
         process.terminate()
         assert process.wait(60.0) == 0
     account = json.loads(facts_of(path)['account'])['topics'][FRONT]
@@ -183,24 +181,30 @@ def running(robot: Robot, file: str, output: Path, until: Callable[[], bool]) ->
     command = run_openeta(
         ['record', '--embodiment', file, '--output', str(output), '--info', 'task=pick'], {}
     )
-    wait_until(lambda: robot.matched(FRONT, JOINTS), 60.0)
-    k = 0
+    wait_until(lambda: robot.matched(FRONT, JOINTS), 120.0)
+    k, deadline = 0, time.monotonic() + 120.0
     while not until():
         robot.round(k := k + 1)
         time.sleep(0.005)
-        assert k < 4000
+        assert time.monotonic() < deadline
     return command
 
 
 def test_ctrl_c_ends_it_in_order_and_a_publisher_that_went_is_named(graph: Any, tmp_path: Path) -> None:
     robot, file, output = Robot(graph), str(contract(tmp_path).path), tmp_path / 'a.b'
+    statuses: list[RecorderStatus] = []
+    graph.create_subscription(RecorderStatus, '/recorder/status', statuses.append, 10)
     command = running(robot, file, output, lambda: len(robot.sent.get(FRONT, ())) > 20)
     graph.destroy_publisher(robot.publishers.pop(FRONT))
-    time.sleep(1.0)
+    gone = f'{FRONT} is published no more since'
+    wait_until(lambda: statuses and any(text.startswith(gone) for text in statuses[-1].troubles))
+    mark = len(statuses)
+    wait_until(lambda: len(statuses) > mark + 1 and statuses[-1].messages == statuses[-2].messages)
+    before = statuses[-1].messages
     robot.publish(JOINTS, JointState(name=['shoulder', 'elbow', 'finger'], position=[0.0, 0.0, 0.0]))
-    time.sleep(0.3)
+    wait_until(lambda: statuses[-1].messages > before)
     command.send_signal(signal.SIGINT)
-    text, _ = command.communicate(timeout=60.0)
+    text, _ = command.communicate(timeout=120.0)
     assert command.returncode == 0 and 'Traceback' not in text, text
     assert f'{output}: ' in text and f'{FRONT} is published no more since' in text
     assert recorded(output)[JOINTS][-1] == robot.sent[JOINTS][-1]
@@ -214,7 +218,8 @@ def test_a_killed_one_is_shown_and_repaired_with_its_contract(
     partial = tmp_path / 'one.partial'
 
     def has_chunks() -> bool:
-        return (partial / 'one.mcap').stat().st_size > 30_000
+        file = partial / 'one.mcap'
+        return file.exists() and file.stat().st_size > 30_000
 
     command = running(robot, file, output, has_chunks)
     command.kill()
