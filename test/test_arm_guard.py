@@ -15,6 +15,8 @@ from openeta_ros.control import ActionError, Execution
 from openeta_ros.control.commands import PathCommand
 from openeta_ros.envs import EnvError
 from openeta_ros.envs.arm_follow import PathFollower
+from openeta_ros.envs.arm_guard import ABANDONED_S
+from openeta_ros.envs.arm_robot import Vitals
 
 WATCHDOG_S = 0.2
 
@@ -147,6 +149,47 @@ def test_a_second_commander_is_refused_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match='/other publishes'):
         bench.env.reset(0)
     assert not bench.robot.log
+
+
+def test_nothing_moves_before_who_gives_chunks_was_heard_and_would_be_missed(tmp_path: Path) -> None:
+    bench = Bench(arm_contract(tmp_path))
+    bench.robot.positions['shoulder_yaw'] = 0.5
+    begin_s, now = bench.robot.time_s, bench.robot.vitals
+    lives_s = [begin_s + 3.0, np.inf]  # from when until when it says so
+
+    def vitals() -> Vitals:
+        if lives_s[0] <= bench.robot.time_s <= lives_s[1]:
+            bench.operator.heard_s = bench.robot.time_s
+        return now()
+
+    bench.robot.alive, bench.robot.vitals = '/env/alive', vitals  # type: ignore[method-assign]
+    bench.env.reset(0)
+    assert bench.robot.log[0][0] >= lives_s[0]
+    lives_s[1] = bench.robot.time_s + 0.6
+    with pytest.raises(EnvError, match='said nothing for') as held:
+        bench.env.chunk_step(far(bench))
+    assert held.value.kind == 'abandoned'
+    assert bench.robot.log[-1][0] < lives_s[1] + ABANDONED_S + 0.5
+    bench.assert_limits()
+    assert_silent(bench)
+
+
+def test_who_says_where_it_lives_and_never_does_moves_nothing(tmp_path: Path) -> None:
+    bench = Bench(arm_contract(tmp_path))
+    bench.robot.positions['shoulder_yaw'] = 0.5
+    bench.robot.alive = '/env/alive'
+    with pytest.raises(EnvError, match='nothing came on it') as refused:
+        bench.env.reset(0)
+    assert refused.value.kind == 'absent' and not bench.robot.log
+    bench.robot.alive = ''  # it has gone, and who takes its place says nothing of itself
+    bench.env.reset(0)
+    bench.env.chunk_step(far(bench)[:3])
+    bench.robot.alive = '/env/alive'  # another one comes in the middle of an episode
+    bench.run(1.0)
+    standing = bench.sent()[1][-1]
+    with pytest.raises(EnvError, match='nothing came on it'):
+        bench.env.chunk_step(far(bench)[:3])
+    assert np.array_equal(bench.sent()[1][-1], standing)
 
 
 def test_homing_is_watched_as_all_motion_is(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arm_fakes import arm_contract, ramp
+from arm_graph import PATIENT, Background, wait_for_streams
 from geometry_msgs.msg import PoseStamped
 from ros_graph import environment, node_process, spinning, wait_until
 from trajectory_msgs.msg import JointTrajectory
@@ -21,10 +21,6 @@ from openeta_ros.nodes.arm_env import ArmEnv
 from openeta_ros.nodes.peer import bring_up
 from openeta_ros.nodes.robot_commands import trajectory_message
 from openeta_ros.nodes.robot_node import arguments_without_name
-
-pytest.importorskip('mujoco')
-
-PATIENT = {'watchdog_s': 3.0, 'max_tracking_error_rad': 3.0}
 
 
 def test_a_path_becomes_a_message_that_starts_at_once_and_ends_at_rest() -> None:
@@ -73,12 +69,14 @@ def test_people_set_the_scene_and_judge_by_keys(tmp_path: Path, interface: str) 
         kind = JointTrajectory if interface == 'joint_trajectory' else PoseStamped
         sent: list[Any] = []
         node.create_subscription(kind, 'arm_controller/commands', sent.append, 1000)
-        env.wait_until_found(time.monotonic() + 60.0)
+        env.wait_until_found(time.monotonic() + 120.0)
         bring_up([env.peer], 120.0, print)
+        wait_for_streams(env)
         assert env.descriptor()['instruction'] == 'wave at the camera'
         env.reset(4)
-        threading.Thread(target=lambda: (wait_until(lambda: env._waits()), env.key('s')), daemon=True).start()
+        person = Background(lambda: (wait_until(env._waits, 120.0), env.key('s')))
         results = env.chunk_step(ramp(embodiment, 16), 'qpos')
+        person.join()
         assert len(results) == 12 and results[-1].truncated and results[-1].info['success']
         assert any('say whether the task is solved' in note for note in notes)
         assert sent
@@ -102,8 +100,9 @@ def test_a_dry_run_publishes_nothing_and_logs_what_it_would(tmp_path: Path) -> N
         spinning('tester') as (node, process),
     ):
         env = ArmEnv(node, process, 'env', embodiment, row_timeout_s=60.0, note=print)
-        env.wait_until_found(time.monotonic() + 60.0)
+        env.wait_until_found(time.monotonic() + 120.0)
         bring_up([env.peer], 120.0, print)
+        wait_for_streams(env)
         before = env.reset(0)
         results = env.chunk_step(ramp(embodiment, 8), 'qpos')
         assert len(results) == 8
@@ -119,6 +118,6 @@ def test_a_contract_for_simulators_cannot_be_configured_as_an_arm(tmp_path: Path
         spinning('tester') as (node, process),
     ):
         env = ArmEnv(node, process, 'env', load('light_arm'), row_timeout_s=10.0, note=print)
-        env.wait_until_found(time.monotonic() + 60.0)
+        env.wait_until_found(time.monotonic() + 120.0)
         with pytest.raises(Exception, match=r'arms\.arm\.command is missing'):
             bring_up([env.peer], 60.0, print)

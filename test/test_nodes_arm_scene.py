@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from arm_fakes import arm_contract
+from arm_graph import PATIENT
 from rclpy.node import Node
 from ros_graph import environment, node_process, spinning
 from sensor_msgs.msg import Image, JointState
@@ -22,14 +23,16 @@ from openeta_ros.nodes.arm_env import ArmEnv
 from openeta_ros.nodes.messages import time_message
 from openeta_ros.nodes.peer import bring_up
 
-PATIENT = {'watchdog_s': 3.0, 'max_tracking_error_rad': 3.0}
 PERIOD_S, PICTURES_EVERY = 0.01, 5
 # Pictures that the drivers of cameras still have in hand when the scene changes.
 IN_HAND = 2
 
 
 class Drivers:
-    """Drivers of an arm that stands at home, and cameras that show the number of the scene in every pixel."""
+    """Drivers of an arm that stands at home, and cameras that show the number of the scene in every pixel.
+
+    A context manager: they end with the block.
+    """
 
     def __init__(self, node: Node, embodiment: Embodiment) -> None:
         self._node, self._embodiment = node, embodiment
@@ -47,9 +50,12 @@ class Drivers:
         self._thread = threading.Thread(target=self._publish, daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
+    def __enter__(self) -> Drivers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join(5.0)
+        self._thread.join()
 
     def _reset(self, request: Any, response: Any) -> Any:
         self.scene += 1
@@ -75,9 +81,9 @@ class Drivers:
                     publisher.publish(picture)
 
     def _picture(self, stamp: Any) -> Image:
-        pixels = np.full((240, 320, 3), self.scene, np.uint8)
-        picture = Image(height=240, width=320, encoding='rgb8', step=960)
-        picture.data.frombytes(pixels.tobytes())
+        height, width = 60, 80  # as the contract delivers them
+        picture = Image(height=height, width=width, encoding='rgb8', step=3 * width)
+        picture.data.frombytes(bytes([self.scene]) * (3 * width * height))
         return picture
 
 
@@ -90,10 +96,10 @@ def test_no_episode_begins_with_a_picture_from_before_its_reset(tmp_path: Path) 
         node_process('env', tmp_path / 'env.log', **arm),
         spinning('drivers') as (drivers_node, _),
         spinning('tester') as (node, process),
+        Drivers(drivers_node, embodiment) as drivers,
     ):
-        drivers = Drivers(drivers_node, embodiment)
         env = ArmEnv(node, process, 'env', embodiment, row_timeout_s=60.0, note=print)
-        env.wait_until_found(time.monotonic() + 60.0)
+        env.wait_until_found(time.monotonic() + 120.0)
         bring_up([env.peer], 120.0, print)
         for seed in range(6):
             before = drivers.scene
@@ -101,4 +107,3 @@ def test_no_episode_begins_with_a_picture_from_before_its_reset(tmp_path: Path) 
             assert drivers.scene == before + 1
             for name in embodiment.cameras:
                 assert np.unique(seen[f'frames_{name}']).tolist() == [before + 1], f'{name} of seed {seed}'
-        drivers.close()

@@ -28,6 +28,9 @@ from openeta_ros.envs.tasks import TASKS
 MAX_STEPS = 400
 # Rows that an arm at home may still settle for before its first observation.
 SETTLE_ROWS = 4
+# Seconds that the first sign of life of who gives chunks may take: longer than one that was killed is taken
+# for alive.
+HEARD_S = 15.0
 
 
 class _Due(NamedTuple):
@@ -83,6 +86,7 @@ class ArmWorld:
         self._check_allowed()
         self._robot.wait_ready(self._check_allowed)
         self._operator.new_episode()
+        self._wait_heard(self._check_allowed)
         self._home()
         if self._robot.has_scene():
             self._robot.reset_scene(seed, self._check_allowed)
@@ -103,6 +107,7 @@ class ArmWorld:
     ) -> Iterator[LiveRow]:
         """See `LiveWorld`."""
         self._motion.check()
+        self._wait_heard(self._motion.check)
         assert self._seen is not None  # the facade resets first
         accepted = self._motion.add(actions, action_type, self._seen, execution)
         events = self._take(accepted)
@@ -186,6 +191,20 @@ class ArmWorld:
         if self._operator.verdict is not None:
             return self._operator.verdict
         return True if self._judged_by_node and self._robot.success() else None
+
+    def _wait_heard(self, check: Callable[[], None]) -> None:
+        """Wait until who gives chunks has said that it lives, where it does at all: who was never heard would
+        not be missed."""
+        deadline_s = self._motion.now() + HEARD_S
+        while self._operator.heard_s is None and (where := self._robot.driver()):
+            check()
+            if self._motion.now() > deadline_s:
+                raise EnvError(
+                    'absent',
+                    f'somebody publishes {where}, and nothing came on it in {HEARD_S:g} s: the arm does not '
+                    'move for who would not be missed; end who publishes it, or see why it is silent',
+                )
+            self._motion.wait(self._motion.now() + self._motion.row_s)
 
     def _home(self) -> None:
         """Move to the contract's home, within the limits, from where the arm was measured to be."""

@@ -69,6 +69,9 @@ class Robot(Protocol):
                 commands.
         """
 
+    def driver(self) -> str:
+        """Return where who gives chunks says that it lives (`Operator.heard_s`); empty where nobody does."""
+
     def new_episode(self, check: Callable[[], None]) -> None:
         """Wait until every camera has shown the scene as it is now; what is seen then continues nothing.
 

@@ -159,6 +159,7 @@ class GraphRobot:
         self._sender = CommandSender(self._node, others, servos, [self._servo_name])
         self._follower: RemoteFollower | None = None
         self._services = OperatorServices(self._node, prefix, operator, embodiment.safety.stop_topic)
+        self._alive = f'{prefix}/alive'
         self._reset = self._node.create_client(Reset, 'scene/reset')
         self._expert = self._node.create_client(Expert, 'scene/expert')
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
@@ -227,6 +228,10 @@ class GraphRobot:
             if time.monotonic() > deadline:
                 raise EnvError('absent', f'waited {READY_S:g} s for the robot: {"; ".join(lacking)}')
             time.sleep(LOOK_S)
+
+    def driver(self) -> str:
+        """See `Robot`."""
+        return self._alive if self._node.count_publishers(self._alive) else ''
 
     def new_episode(self, check: Callable[[], None]) -> None:
         """See `Robot`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool, Empty
 from std_srvs.srv import SetBool, Trigger
 
@@ -92,18 +92,23 @@ class OperatorServices:
 class StopTopic:
     """Stops the arm at a message of std_msgs/Empty, or Bool when it is true, whoever sends it.
 
-    It listens for Empty until only Bool is published, and reliably where all publishers are reliable.
+    It listens for Empty until only Bool is published, reliably where all publishers are reliable, and hears
+    what was sent before it came where all of them keep that.
     """
 
     def __init__(self, node: Node, topic: str, operator: Operator) -> None:
         self._node, self._operator = node, operator
         self._topic = node.resolve_topic_name(topic)
-        self._asked: tuple[Any, ReliabilityPolicy] | None = None
+        self._asked: tuple[Any, ReliabilityPolicy, DurabilityPolicy] | None = None
         self._subscription: Any = None
+        self._before: Any = None  # it hears until the one that took its place has been there for a look
         self.look()
 
     def look(self) -> None:
         """Follow the publishers there are."""
+        if self._before is not None:
+            self._node.destroy_subscription(self._before)
+            self._before = None
         publishers = []
         if self._node.count_publishers(self._topic):
             publishers = self._node.get_publishers_info_by_topic(self._topic)
@@ -111,28 +116,33 @@ class StopTopic:
             return
         kinds = {info.topic_type for info in publishers}
         kind = Bool if 'std_msgs/msg/Bool' in kinds and 'std_msgs/msg/Empty' not in kinds else Empty
-        reliable = all(info.qos_profile.reliability == ReliabilityPolicy.RELIABLE for info in publishers)
-        reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
-        if self._asked == (kind, reliability):
+        offered = [info.qos_profile for info in publishers]
+        reliable = all(one.reliability == ReliabilityPolicy.RELIABLE for one in offered)
+        kept = bool(offered) and all(one.durability == DurabilityPolicy.TRANSIENT_LOCAL for one in offered)
+        asked = (
+            kind,
+            ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+            DurabilityPolicy.TRANSIENT_LOCAL if kept else DurabilityPolicy.VOLATILE,
+        )
+        if self._asked == asked:
             return
         if kinds - {'std_msgs/msg/Bool', 'std_msgs/msg/Empty'} or len(kinds) > 1:
             told = ', '.join(sorted(kinds))
             self._node.get_logger().error(
                 f'{self._topic} is published as {told}: of these only {kind.__name__} stops the arm'
             )
-        if self._subscription is not None:
+        if self._asked is not None and self._asked[0] is not kind:
             # One participant has one type of a topic: the next look asks for the other one.
             self._node.destroy_subscription(self._subscription)
             self._subscription = self._asked = None
             return
+        quality = QoSProfile(depth=10, reliability=asked[1], durability=asked[2])
         try:
-            self._subscription = self._node.create_subscription(
-                kind, self._topic, self._on_stop, QoSProfile(depth=10, reliability=reliability)
-            )
+            subscription = self._node.create_subscription(kind, self._topic, self._on_stop, quality)
         except RuntimeError as error:  # the former one is not quite gone
             self._node.get_logger().info(f'{self._topic}: {error}', throttle_duration_sec=5.0)
             return
-        self._asked = kind, reliability
+        self._before, self._subscription, self._asked = self._subscription, subscription, asked
 
     def _on_stop(self, message: Any) -> None:
         if getattr(message, 'data', True):
