@@ -38,6 +38,7 @@ setup(
         'pydantic>=2.5,<3',
         'rich>=13',
         'opencv-python>=4.6,<5',
+        'simplejpeg>=1.8,<2',
         'pin>=3',
         'rosbags>=0.10,<0.12',
         'mcap>=1.2,<2',

@@ -89,15 +89,64 @@ def test_a_file_is_decoded_by_itself_whatever_it_is_called(file: str, text: str)
     two_colours(decode_image(compressed(FILES[file], text)))
 
 
+def jpeg(*options: int, size: tuple[int, int] = (96, 128)) -> bytes:
+    """A JPEG of a scene with noise, and with options of OpenCV."""
+    y, x = np.mgrid[0 : size[0], 0 : size[1]]
+    scene = np.stack([128 + 90 * np.sin(x / 17 + k) + 30 * np.cos(y / 9 * k) for k in range(3)], axis=2)
+    noise = np.random.default_rng(0).normal(0, 6, scene.shape)
+    return cv2.imencode('.jpg', (scene + noise).clip(0, 255).astype(np.uint8), options)[1].tobytes()
+
+
 @pytest.mark.parametrize('size', [(48, 64), (47, 63)])
-def test_an_opencv_that_reads_colours_only_in_its_own_order_gives_the_same(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize('progressive', [0, 1])
+@pytest.mark.parametrize('samples', [0x111111, 0x211111, 0x221111, 0x411111])
+def test_a_jpeg_becomes_the_bytes_that_opencv_makes_of_it(
+    size: tuple[int, int], progressive: int, samples: int
 ) -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    file = compressed(cv2.imencode('.jpg', picture)[1].tobytes(), 'jpeg')
-    seen = decode_image(file)
-    monkeypatch.delattr(cv2, 'IMREAD_COLOR_RGB', raising=False)
-    np.testing.assert_array_equal(decode_image(file), seen)
+    how = cv2.IMWRITE_JPEG_PROGRESSIVE, progressive, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, samples
+    file = jpeg(*how, size=size)
+    expected = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
+    np.testing.assert_array_equal(decode_image(compressed(file, 'jpeg')), expected)
+
+
+RESTARTS = cv2.IMWRITE_JPEG_RST_INTERVAL, 8
+
+
+@pytest.mark.parametrize('options', [(), RESTARTS, (cv2.IMWRITE_JPEG_PROGRESSIVE, 1)])
+def test_a_jpeg_that_is_cut_within_its_scan_is_refused_though_its_end_is_there(
+    options: tuple[int, ...],
+) -> None:
+    file = jpeg(*options)
+    start = file.index(b'\xff\xda') + 100
+    for at in range(start, len(file) - 100, 97):  # a progressive one is cut between its scans, too
+        with pytest.raises(ImageError, match=r'jpeg file is (damaged: premature end of data|truncated)'):
+            decode_image(compressed(file[:at] + b'\xff\xd9', 'jpeg'))
+
+
+def test_a_jpeg_with_a_hole_in_its_scan_is_refused() -> None:
+    file = jpeg(*RESTARTS)
+    start = file.index(b'\xff\xda') + 100
+    for at in range(start, len(file) - 1000, 97):
+        with pytest.raises(ImageError, match='the jpeg file is damaged: '):
+            decode_image(compressed(file[:at] + file[at + 800 :], 'jpeg'))
+
+
+@pytest.mark.parametrize(
+    ('marker', 'junk'),
+    [(b'\xff\xd3', b'\0'), (b'\xff\xd9', bytes(9)), (b'\xff\xdb', b'\0'), (b'\xff\xc4', b'\1' * 600)],
+)
+def test_bytes_that_webcams_leave_before_a_marker_do_no_harm(marker: bytes, junk: bytes) -> None:
+    file = jpeg(*RESTARTS)
+    at = file.index(marker)
+    expected = decode_image(compressed(file, 'jpeg'))
+    np.testing.assert_array_equal(decode_image(compressed(file[:at] + junk + file[at:], 'jpeg')), expected)
+
+
+def test_so_much_before_a_marker_of_the_scan_that_it_is_picture_is_refused() -> None:
+    file = jpeg(*RESTARTS)
+    at = file.index(b'\xff\xd3')
+    with pytest.raises(ImageError, match='the jpeg file is damaged: 40 extraneous bytes before marker 0xd3'):
+        decode_image(compressed(file[:at] + b'\1' * 40 + file[at:], 'jpeg'))
 
 
 def test_a_grey_jpeg_of_a_yuv_camera_is_grey() -> None:
@@ -178,7 +227,7 @@ JPEG_SIZES = FILES['jpeg'].index(b'\xff\xc0') + 5
         (b'II*\x00....', 'rgb8; tiff compressed ', 'the bytes are tiff'),
         (b'\0\0\0\x01\x67', 'h264', 'the bytes are h264.*needed are jpeg, png or webp'),
         (b'\xff\xd8\xff\xd9', 'jpeg', 'claims 0 rows'),
-        (b'\xff\xd8\xff\xe0\x00\x02abcd', 'jpeg', 'no marker at byte 6'),
+        (b'\xff\xd8\xff\xe0\x00\x02abcd', 'jpeg', 'truncated'),
         (FILES['jpeg'][:-2] + b'\xff\xe0', 'jpeg', 'truncated'),
         (resized(FILES['jpeg'], JPEG_SIZES, b'\xff\xff\xff\xff'), 'jpeg', 'claims 65535 rows and 65535'),
         (resized(FILES['jpeg'], JPEG_SIZES + 4, b'\x04'), 'jpeg', '4 values a pixel .4 is CMYK'),

@@ -7,14 +7,15 @@ that grey values are a Bayer mosaic, or depth.
 
 Before a decoder sees a file it is walked from its first to its last marker. That finds the truncated ones,
 which OpenCV's versions before 4.11 return grey from where the bytes end, and keeps a header from asking for
-any amount of memory.
+any amount of memory. JPEG is decoded by simplejpeg, to the same bytes as by OpenCV and a little faster: it
+tells what libjpeg says of a damaged scan, which OpenCV prints and then returns the picture.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,13 @@ MOST_PIXELS = 100_000_000
 _PNG_START = b'\x89PNG\r\n\x1a\n'
 # Within a JPEG scan: a marker that is neither a stuffed zero, a restart, nor a fill byte.
 _SCAN_END = re.compile(rb'\xff[\x02-\xcf\xd8-\xfe]')
+_MARKER = re.compile(rb'\xff[^\x00]', re.DOTALL)
+# What libjpeg says of a picture that is not all there. It only warns of it, and of what does no harm.
+_DAMAGE = re.compile(r'Corrupt JPEG data|Premature end of JPEG file|Unsupported marker type')
+_EXTRANEOUS = re.compile(r'Corrupt JPEG data: (\d+) extraneous bytes before marker')
+# Webcams leave some bytes before the markers of a right picture (Logitech's up to nine); what a damaged scan
+# leaves over is nearly always more.
+_MOST_EXTRANEOUS = 16
 # What other files start with, to name them.
 _OTHERS = {b'GIF8': 'gif', b'BM': 'bmp', b'II*\x00': 'tiff', b'MM\x00*': 'tiff', b'\x00\x00\x00\x01': 'h264'}
 
@@ -80,30 +88,57 @@ def decoded(data: Octets, description: str) -> Values:
     view = data.data
     codec, walk = _codec(bytes(view[:16]), description)
     try:
-        height, width, channels = walk(view)
+        found = walk(view)
     except IndexError:
         raise ImageError(
             f'the {codec} file is truncated: {len(view)} bytes, and its end is missing'
         ) from None
-    if not 0 < height * width <= MOST_PIXELS:
+    if not 0 < found.height * found.width <= MOST_PIXELS:
         raise ImageError(
-            f'the {codec} file claims {height} rows and {width} columns; needed are 1 to {MOST_PIXELS} pixels'
+            f'the {codec} file claims {found.height} rows and {found.width} columns; needed are 1 to '
+            f'{MOST_PIXELS} pixels'
         )
+    values = _decoded_jpeg(data, found) if codec == 'jpeg' else None
+    return _decoded_by_opencv(data, codec) if values is None else values
+
+
+def _decoded_jpeg(data: Octets, found: _Found) -> Octets | None:
+    """Return the picture of a JPEG file; None when only OpenCV may read it.
+
+    Raises:
+        ImageError: it is damaged.
+    """
+    import simplejpeg
+
+    picture = np.empty((found.height, found.width, found.channels), np.uint8)
+    try:
+        simplejpeg.decode_jpeg(data, 'RGB' if found.channels == 3 else 'GRAY', buffer=picture)
+    except ValueError as error:
+        told = str(error)
+        extraneous = _EXTRANEOUS.search(told)
+        if extraneous and found.junk:  # it is in the header, where the decoder stopped
+            return None
+        if not (extraneous and int(extraneous[1]) <= _MOST_EXTRANEOUS):
+            if not _DAMAGE.search(told):
+                return None
+            raise ImageError(
+                f'the jpeg file is damaged: {told.removeprefix("Corrupt JPEG data: ")}'
+            ) from None
+    return picture if found.channels == 3 else picture[:, :, 0]
+
+
+def _decoded_by_opencv(data: Octets, codec: str) -> Values:
     import cv2
 
-    # OpenCV 4.11 and later read colours in the order that is wanted. Where malloc keeps no blocks, a second
-    # picture costs its page faults: as much as reading the file.
-    in_order = channels == 3 and hasattr(cv2, 'IMREAD_COLOR_RGB')
-    how = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION if in_order else cv2.IMREAD_UNCHANGED
     try:
-        values = cv2.imdecode(data, how)
+        values = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
     except cv2.error:
         values = None
     if values is None:
         raise ImageError(
-            f'the {codec} file is damaged, or of a kind that OpenCV does not read: {len(view)} bytes'
+            f'the {codec} file is damaged, or of a kind that OpenCV does not read: {len(data)} bytes'
         )
-    if values.ndim == 3 and values.shape[2] == 3 and not in_order:
+    if values.ndim == 3 and values.shape[2] == 3:
         values = cv2.cvtColor(values, cv2.COLOR_BGR2RGB)
     return np.asarray(values)
 
@@ -113,7 +148,17 @@ def is_png(data: Octets) -> bool:
     return data[: len(_PNG_START)].tobytes() == _PNG_START
 
 
-def _codec(start: bytes, description: str) -> tuple[str, Callable[[memoryview], tuple[int, int, int]]]:
+class _Found(NamedTuple):
+    """What a walk through a file found: `channels` are values a pixel, 0 where OpenCV tells them; `junk` is
+    between the parts of the header, where webcams leave some bytes, too."""
+
+    height: int
+    width: int
+    channels: int = 0
+    junk: bool = False
+
+
+def _codec(start: bytes, description: str) -> tuple[str, Callable[[memoryview], _Found]]:
     if start[:3] == b'\xff\xd8\xff':
         return 'jpeg', _walk_jpeg
     if start[:8] == _PNG_START:
@@ -129,19 +174,26 @@ def _codec(start: bytes, description: str) -> tuple[str, Callable[[memoryview], 
     )
 
 
-def _walk_jpeg(data: memoryview) -> tuple[int, int, int]:
-    """Return height, width and values a pixel; IndexError when there is no end of the picture."""
+def _walk_jpeg(data: memoryview) -> _Found:
+    """Return what there is; IndexError when there is no end of the picture."""
     height = width = channels = 0
+    junk = False
     at = 2
     while True:
-        if data[at] != 0xFF:
-            raise ImageError(f'the jpeg file is damaged: there is no marker at byte {at}')
+        if data[at] != 0xFF or data[at + 1] == 0:  # decoders look for the next marker
+            marker_at = _MARKER.search(data, at)
+            if marker_at is None:
+                raise IndexError
+            at, junk = marker_at.start(), True
         marker = data[at + 1]
         if marker == 0xFF:  # a fill byte
             at += 1
             continue
+        if 0xD0 <= marker <= 0xD8 or marker == 1:  # these stand alone, and have no place here
+            at, junk = at + 2, True
+            continue
         if marker == 0xD9:
-            return height, width, channels
+            return _Found(height, width, channels, junk)
         body = at + 4
         at += 2 + _number(data, at + 2, 2)
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
@@ -158,29 +210,29 @@ def _walk_jpeg(data: memoryview) -> tuple[int, int, int]:
             at = end.start()
 
 
-def _walk_png(data: memoryview) -> tuple[int, int, int]:
-    """Return height, width and 0, since OpenCV tells the channels; IndexError when there is no last chunk."""
+def _walk_png(data: memoryview) -> _Found:
+    """Return what there is; IndexError when there is no last chunk."""
     at = len(_PNG_START)
     while (kind := bytes(data[at + 4 : at + 8])) != b'IEND':
         if kind == b'acTL':
             raise ImageError('the png file is an animation; needed is one picture')
         at += 12 + _number(data, at, 4)
     data[at + 11]  # the chunk's check sum is the last of the file
-    return _number(data, 20, 4), _number(data, 16, 4), 0
+    return _Found(_number(data, 20, 4), _number(data, 16, 4))
 
 
-def _walk_webp(data: memoryview) -> tuple[int, int, int]:
-    """Return height, width and 0, as of PNG; IndexError when there are fewer bytes than it says."""
+def _walk_webp(data: memoryview) -> _Found:
+    """Return what there is; IndexError when there are fewer bytes than it says."""
     data[_number(data, 4, 4, 'little') + 7]
     kind = bytes(data[12:16])
     if kind == b'VP8X':
         if data[20] & 2:
             raise ImageError('the webp file is an animation; needed is one picture')
-        return _number(data, 27, 3, 'little') + 1, _number(data, 24, 3, 'little') + 1, 0
+        return _Found(_number(data, 27, 3, 'little') + 1, _number(data, 24, 3, 'little') + 1)
     if kind == b'VP8L':
         sizes = _number(data, 21, 4, 'little')
-        return (sizes >> 14 & 0x3FFF) + 1, (sizes & 0x3FFF) + 1, 0
-    return _number(data, 28, 2, 'little') & 0x3FFF, _number(data, 26, 2, 'little') & 0x3FFF, 0
+        return _Found((sizes >> 14 & 0x3FFF) + 1, (sizes & 0x3FFF) + 1)
+    return _Found(_number(data, 28, 2, 'little') & 0x3FFF, _number(data, 26, 2, 'little') & 0x3FFF)
 
 
 def _number(data: memoryview, at: int, size: int, order: Any = 'big') -> int:
