@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -142,6 +143,22 @@ def test_every_topic_of_the_contract_is_written_as_it_came(graph: Any, tmp_path:
     assert carried.episode == {'success': True, 'steps': 20} and 'openeta_ros' in carried.versions
     assert not qualities[FRONT].reliable and qualities[JOINTS].reliable
     assert qualities['/camera/front/camera_info'].transient_local and not qualities[JOINTS].transient_local
+
+
+def test_it_sleeps_while_nothing_comes(graph: Any, tmp_path: Path) -> None:
+    robot, file = Robot(graph), str(contract(tmp_path).path)
+    record = str(tmp_path / 'one')
+    with node_process('recorder', tmp_path / 'log', embodiment=file, record=record) as process:
+        wait_until(lambda: robot.matched(FRONT, JOINTS, CHUNKS))
+
+        def processor_s() -> float:
+            fields = Path(f'/proc/{process.pid}/stat').read_text().rpartition(')')[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+        time.sleep(1.0)  # it may have had to do with the matching
+        begin, used = time.monotonic(), processor_s()
+        time.sleep(3.0)
+        assert processor_s() - used < 0.1 * (time.monotonic() - begin)
 
 
 def test_what_a_stopped_recorder_misses_is_counted(graph: Any, tmp_path: Path) -> None:

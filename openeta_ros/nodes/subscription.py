@@ -166,10 +166,13 @@ class StreamSubscription:
             partial(self._receive, name),
             quality,
             callback_group=self._group,
-            event_callbacks=SubscriptionEventCallbacks(
-                matched=self._on_event, incompatible_qos=self._on_event, use_default_callbacks=False
-            ),
+            event_callbacks=self._events(),
             raw=True,
+        )
+
+    def _events(self) -> SubscriptionEventCallbacks:
+        return SubscriptionEventCallbacks(
+            matched=self._on_event, incompatible_qos=self._on_event, use_default_callbacks=False
         )
 
     def _on_event(self, event: Any) -> None:

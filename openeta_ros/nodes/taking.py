@@ -14,6 +14,7 @@ from typing import Any
 
 import rclpy
 from rclpy.duration import Infinite
+from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
@@ -169,6 +170,10 @@ class _Topic(StreamSubscription):
                     if taken is None:
                         break
                     self._receive_with(*taken)
+
+    def _events(self) -> SubscriptionEventCallbacks:
+        """Ask for none: one that no executor takes wakes every wait for messages, for ever."""
+        return SubscriptionEventCallbacks(use_default_callbacks=False)
 
     def _quality(self, offered: Sequence[QoSProfile]) -> QoSProfile:
         profiles = [_profile(one) for one in offered]
