@@ -81,8 +81,9 @@ def main() -> int:
     return 0 if all(outcome.good for outcome in outcomes) else 1
 
 
-def inject(kinds: list[str], count: int, seed: int) -> Iterator[Outcome]:
-    """Inject `count` faults, the kinds in turn, half of them with each controller."""
+def inject(kinds: list[str], count: int, seed: int, *, patient: bool = False) -> Iterator[Outcome]:
+    """Inject `count` faults, the kinds in turn, half of them with each controller; `patient`: on a machine
+    that does much else."""
     live = [kind for kind in kinds if kind in FAULTS]
     evaluations = max(1, count // 50) if KILLED_POLICY in kinds else 0
     shares = (
@@ -92,7 +93,8 @@ def inject(kinds: list[str], count: int, seed: int) -> Iterator[Outcome]:
         for interface, share in zip(INTERFACES, shares, strict=True):
             if not share:
                 continue
-            with running(Path(name), contract(Path(name), interface), seed) as bench:
+            robot = contract(Path(name), interface, patient=patient)
+            with running(Path(name), robot, seed) as bench:
                 for index in range(share):
                     yield one(bench, live[index % len(live)])
         for index in range(evaluations):

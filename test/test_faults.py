@@ -20,6 +20,9 @@ FAULTS = {
 }
 # What a busy machine is named for.
 BUSY = ('stale_', 'late', 'tracking', 'no_observation')
+# Of the limits, by the times of sending: those of a busy machine are off by tens of milliseconds. A leap is
+# ten times beyond; to the hundredth the limits are looked at in test_arm_guard and test_arm_late.
+TOLERANCE = 2.5
 
 
 @pytest.mark.slow
@@ -27,14 +30,14 @@ def test_faults_are_named_and_nothing_unsafe_leaves(monkeypatch: pytest.MonkeyPa
     monkeypatch.syspath_prepend(BENCH)
     import faults
 
-    outcomes = list(faults.inject(list(FAULTS), 2 * len(FAULTS), seed=1))
+    outcomes = list(faults.inject(list(FAULTS), 2 * len(FAULTS), seed=1, patient=True))
     assert len(outcomes) == 2 * len(FAULTS)
     told = faults.table(outcomes)
     # On a busy machine a stream may fall silent before the fault comes: then that is what is named.
     for outcome in outcomes:
         assert outcome.named.startswith((*FAULTS[outcome.fault], *BUSY)), told
         assert outcome.after == 0, told
-        assert max(outcome.shares) <= faults.TOLERANCE, told
+        assert max(outcome.shares) <= TOLERANCE, told
 
 
 def test_the_table_counts_what_is_good_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
