@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from contracts import QUICK_ARM, light_arm_with
 
 from openeta_ros.cli import eval
 from openeta_ros.cli.main import _parser
-from openeta_ros.episodes import without_times
 
 ROOT = Path(__file__).parents[1]
+# For what is sure to happen, however busy the machine is.
+SURE_S = 300.0
 QUICK = ('--transport', 'local', '--env', 'mujoco', '--embodiment', QUICK_ARM, '--task', 'reach')
 
 POLICY = """
@@ -77,29 +78,35 @@ class Run:
         )
 
     def end(self) -> int:
-        self.stdout, self.stderr = self.process.communicate(timeout=120)
+        self.stdout, self.stderr = self.process.communicate(timeout=SURE_S)
         assert 'Traceback' not in self.stderr + self.stdout, self.stderr
         assert self.left_behind() == []
         return self.process.returncode
 
     def wait_for(self, episodes: int) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if (self.output / 'results.json').exists() and len(self.results()['episodes']) >= episodes:
-                return
-            time.sleep(0.02)
-        raise AssertionError(f'{episodes} episodes did not come: {self.process.communicate(timeout=10)}')
+        def come() -> bool:
+            return (self.output / 'results.json').exists() and len(self.results()['episodes']) >= episodes
 
-    def cpu_s(self) -> float:
-        """Return the processor time that the command itself has had."""
-        user, system = Path(f'/proc/{self.process.pid}/stat').read_text().rpartition(')')[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf('SC_CLK_TCK')
+        self.wait_until(come)
+
+    def wait_for_library(self, name: str) -> None:
+        """Wait until the command itself has loaded a library: it is importing what that belongs to."""
+        self.wait_until(lambda: name in Path(f'/proc/{self.process.pid}/maps').read_text())
+
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        """Wait until something is true, while the command runs."""
+        deadline = time.monotonic() + SURE_S
+        while not true():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise AssertionError(f'it did not come to this: {self.process.communicate()}')
+            time.sleep(0.01)
 
     def results(self) -> Any:
         return json.loads((self.output / 'results.json').read_text())
 
     def left_behind(self) -> list[str]:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + SURE_S
         while (found := self._marked()) and time.monotonic() < deadline:
             time.sleep(0.05)
         return found
@@ -149,69 +156,51 @@ def test_a_line_per_episode_and_a_closing_table_are_printed(replayed: Run) -> No
     assert replayed.stderr == ''
 
 
-def test_a_repeated_run_gives_equal_results(replayed: Run, tmp_path: Path) -> None:
-    again = Run(tmp_path / 'again', *QUICK, '--episodes', '2', '--seed', '5', '--json')
-    assert again.end() == 0
-    assert json.loads(again.stdout) == again.results()
-    assert without_times(again.results()) == without_times(replayed.results())
-
-
-def test_the_zero_policy_fails_and_the_evaluation_is_carried_out(tmp_path: Path) -> None:
-    run = Run(tmp_path / 'out', *QUICK, '--episodes', '1', '--policy', 'examples/zero_policy')
-    assert run.end() == 0
-    (episode,) = run.results()['episodes']
-    assert episode['scored'] and not episode['success'] and episode['error']['kind'] == 'step'
-
-
 def test_a_policy_that_raises_loses_the_episode_only(tmp_path: Path) -> None:
     source = policy(tmp_path / 'policy', raise_at=3)
-    run = Run(tmp_path / 'out', *QUICK, '--episodes', '2', '--policy', str(source))
-    assert run.end() == 0
-    first, second = run.results()['episodes']
+    code, results = evaluated_here(tmp_path / 'out', '--episodes', '2', '--policy', str(source))
+    assert code == 0
+    first, second = results['episodes']
     assert (
         first['error']['kind'] == 'policy' and 'no idea' in first['error']['message'] and first['steps'] == 2
     )
     assert second['success']
 
 
-def test_a_policy_that_dies_ends_it_in_one_sentence_and_results_are_kept(tmp_path: Path) -> None:
-    source = policy(tmp_path / 'policy', exit_at=45)
-    run = Run(tmp_path / 'out', *QUICK, '--episodes', '9', '--policy', str(source))
-    assert run.end() == 1
-    sentence = one_sentence(run.stderr)
-    assert 'the policy went away' in sentence and sentence.endswith(
-        f'; its log is {run.output / "policy.log"}'
-    )
-    results = run.results()
+def test_a_policy_that_dies_ends_it_in_one_sentence_and_results_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = policy(tmp_path / 'policy', exit_at=45), tmp_path / 'out'
+    code, results = evaluated_here(output, '--episodes', '9', '--policy', str(source))
+    assert code == 1
+    sentence = one_sentence(capsys.readouterr().err)
+    assert 'the policy went away' in sentence and sentence.endswith(f'; its log is {output / "policy.log"}')
     assert results['status'] == 'failed' and results['error']['kind'] == 'policy'
     count = len(results['episodes'])
-    assert 1 <= count < 9 and f'{count} of 9 episodes are in {run.output / "results.json"}' in sentence
+    assert 1 <= count < 9 and f'{count} of 9 episodes are in {output / "results.json"}' in sentence
 
 
-def test_a_policy_that_answers_too_late_ends_it(tmp_path: Path) -> None:
-    source = policy(tmp_path / 'policy', sleep_s=30)
-    run = Run(tmp_path / 'out', *QUICK, '--policy', str(source), '--policy-timeout', '0.5')
-    assert run.end() == 1
-    assert 'no answer within 0.5s' in one_sentence(run.stderr)
+def test_a_policy_that_answers_too_late_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = policy(tmp_path / 'policy', sleep_s=600)
+    assert evaluated_here(tmp_path / 'out', '--policy', str(source), '--policy-timeout', '0.5')[0] == 1
+    assert 'no answer within 0.5s' in one_sentence(capsys.readouterr().err)
 
 
-def test_a_policy_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
-    source = policy(tmp_path / 'policy', refuse_to_start=True)
-    run = Run(tmp_path / 'out', *QUICK, '--policy', str(source))
-    assert run.end() == 1
-    sentence = one_sentence(run.stderr)
-    assert 'no weights here' in sentence and str(run.output / 'policy.log') in sentence
-    assert 'no weights here' in (run.output / 'policy.log').read_text()
+def test_a_policy_that_does_not_start_is_told_with_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, log = policy(tmp_path / 'policy', refuse_to_start=True), tmp_path / 'out' / 'policy.log'
+    assert evaluated_here(tmp_path / 'out', '--policy', str(source))[0] == 1
+    sentence = one_sentence(capsys.readouterr().err)
+    assert 'no weights here' in sentence and str(log) in sentence
+    assert 'no weights here' in log.read_text()
 
 
-@pytest.mark.parametrize(
-    ('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_it_quietly_and_results_are_kept(tmp_path: Path, number: int, code: int) -> None:
     source = policy(tmp_path / 'policy', sleep_s=0.02)
     run = Run(tmp_path / 'out', *QUICK, '--episodes', '50', '--policy', str(source))
     run.wait_for(1)
-    time.sleep(0.3)
     run.process.send_signal(number)
     assert run.end() == code
     assert run.stderr == ''
@@ -219,13 +208,13 @@ def test_a_signal_ends_it_quietly_and_results_are_kept(tmp_path: Path, number: i
     assert results['status'] == 'interrupted' and results['episodes'][0]['success']
 
 
-@pytest.mark.parametrize('cpu_s', [0.4, 0.9, 1.5])
-def test_a_signal_while_it_starts_ends_it_quietly(tmp_path: Path, cpu_s: float) -> None:
+@pytest.mark.parametrize('library', ['_multiarray_umath', '_pydantic_core', 'libmujoco'])
+def test_a_signal_while_it_starts_ends_it_quietly(tmp_path: Path, library: str) -> None:
     run = Run(tmp_path / 'out', *QUICK, '--episodes', '50')
-    while run.cpu_s() < cpu_s:  # not seconds: it starts as fast as the machine lets it
-        time.sleep(0.01)
+    run.wait_for_library(library)
     run.process.send_signal(signal.SIGINT)
-    assert run.end() in (130, -signal.SIGINT)
+    assert run.end() == 130, (run.stdout, run.stderr)
+    assert run.stderr == ''
 
 
 def test_two_signals_do_not_break_the_clean_up(tmp_path: Path) -> None:
@@ -236,6 +225,7 @@ def test_two_signals_do_not_break_the_clean_up(tmp_path: Path) -> None:
         run.process.send_signal(signal.SIGINT)
         time.sleep(0.01)
     assert run.end() == 130
+    assert run.stderr == ''
     assert run.results()['status'] == 'interrupted'
 
 
@@ -348,6 +338,13 @@ def test_results_are_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / 'results.json').rename(tmp_path / 'workers')
     assert run_here('--output', str(tmp_path), *QUICK, '--workers', '2') == 2
     assert 'already holds workers' in one_sentence(capsys.readouterr().err)
+
+
+def evaluated_here(output: Path, *arguments: str) -> tuple[int, Any]:
+    """Return the exit code and the results of an evaluation in this process; results None without."""
+    code = run_here('--output', str(output), *QUICK, *arguments)
+    file = output / 'results.json'
+    return code, json.loads(file.read_text()) if file.exists() else None
 
 
 def run_here(*arguments: str) -> int:

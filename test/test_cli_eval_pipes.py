@@ -3,23 +3,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from test_cli_eval import QUICK, SURE_S, Run
 
 pytest.importorskip('rclpy')
 
 
 def test_an_evaluation_ends_when_nobody_reads_what_it_tells(tmp_path: Path) -> None:
-    options = ['--env', 'mujoco', '--task', 'reach', '--embodiment', 'light_arm', '--episodes', '1']
-    command = [sys.executable, '-m', 'openeta_ros.cli', 'eval', *options, '--output', str(tmp_path / 'out')]
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        run = subprocess.run(command, stdout=writing, stderr=writing, timeout=300)
-    finally:
-        os.close(writing)
-    assert run.returncode != 0
+    run = Run(tmp_path / 'out', *QUICK, '--transport', 'ros', '--episodes', '50')
+    assert run.process.stdout is not None and run.process.stderr is not None
+    run.process.stdout.close()
+    run.process.stderr.close()
+    assert run.process.wait(SURE_S) != 0
+    assert run.left_behind() == []
+    assert run.output.is_dir()  # it had begun

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rosbags.rosbag2 import Reader
-from test_cli_eval import QUICK, Run, policy
+from test_cli_eval import QUICK, Run, evaluated_here, policy
 
 from openeta_ros.episodes import without_times
 
@@ -23,13 +22,15 @@ def recorded(output: Path, episode: int) -> list[Any]:
 
 
 def test_both_transports_give_the_same_results_and_recordings(tmp_path: Path) -> None:
-    found = {}
-    for transport in ('local', 'ros'):
-        run = Run(tmp_path / transport, *QUICK, '--transport', transport, '--episodes', '2', '--seed', '3')
-        assert run.end() == 0, run.stderr
-        assert run.stderr == ''
-        found[transport] = without_times(run.results())
-        assert found[transport]['settings'].pop('transport') == transport
+    scenes = ('--episodes', '2', '--seed', '3')
+    code, local = evaluated_here(tmp_path / 'local', *scenes)
+    assert code == 0
+    run = Run(tmp_path / 'ros', *QUICK, '--transport', 'ros', *scenes)
+    assert run.end() == 0, run.stderr
+    assert run.stderr == ''
+    found = {'local': without_times(local), 'ros': without_times(run.results())}
+    for transport, results in found.items():
+        assert results['settings'].pop('transport') == transport
     assert found['local'] == found['ros']
     for episode in range(2):
         assert recorded(tmp_path / 'local', episode) == recorded(tmp_path / 'ros', episode)
@@ -39,7 +40,6 @@ def test_ctrl_c_ends_the_graph_quietly_and_results_are_kept(tmp_path: Path) -> N
     source = policy(tmp_path / 'policy', sleep_s=0.02)
     run = Run(tmp_path / 'out', *QUICK, '--transport', 'ros', '--episodes', '50', '--policy', str(source))
     run.wait_for(1)
-    time.sleep(0.3)
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 130
     assert run.results()['status'] == 'interrupted' and run.results()['episodes'][0]['success']

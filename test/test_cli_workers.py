@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_cli_eval import QUICK, Run, one_sentence, policy, run_here
+from test_cli_eval import QUICK, SURE_S, Run, evaluated_here, one_sentence, policy, run_here
 
 from openeta_ros.cli import eval
 from openeta_ros.cli.main import _parser
@@ -19,22 +18,20 @@ from openeta_ros.episodes import EvalSettings, without_times
 
 
 def test_the_results_are_those_of_one_worker(tmp_path: Path) -> None:
-    found = {}
-    for workers in ('1', '2'):
-        run = Run(
-            tmp_path / workers, *QUICK, '--episodes', '3', '--seed', '5', '--workers', workers, '--json'
-        )
-        assert run.end() == 0, run.stderr
-        assert json.loads(run.stdout) == run.results()
-        found[workers] = run
-    one, two = found['1'].results(), found['2'].results()
+    scenes = ('--episodes', '3', '--seed', '5')
+    code, one = evaluated_here(tmp_path / 'one', *scenes)
+    assert code == 0
+    run = Run(tmp_path / 'two', *QUICK, *scenes, '--workers', '2', '--json')
+    assert run.end() == 0, run.stderr
+    two = run.results()
+    assert json.loads(run.stdout) == two
     assert without_times(two) == without_times(one)
     assert two['latency_ms']['count'] == one['latency_ms']['count']
     for episode in two['episodes']:
         for path in (episode['files']['bag'], *episode['files']['videos'].values()):
-            assert (found['2'].output / path).exists()
-    assert (found['2'].output / 'report.html').is_file()
-    lines = [line for line in found['2'].stderr.splitlines() if line.startswith('episode ')]
+            assert (run.output / path).exists()
+    assert (run.output / 'report.html').is_file()
+    lines = [line for line in run.stderr.splitlines() if line.startswith('episode ')]
     assert sorted(line.split()[1] for line in lines) == ['1/3', '2/3', '3/3']
 
 
@@ -71,14 +68,10 @@ def test_ctrl_c_ends_them_all_and_results_are_kept(tmp_path: Path) -> None:
 
 def test_nothing_is_left_of_them_when_the_command_is_killed(tmp_path: Path) -> None:
     run = Run(tmp_path / 'out', *QUICK, '--episodes', '80', '--workers', '2')
-    deadline = time.monotonic() + 60
-    while not (run.output / 'workers' / '1' / 'results.json').exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    run.wait_until((run.output / 'workers' / '1' / 'results.json').exists)
     run.process.kill()
-    run.process.communicate(timeout=60.0)
-    while run.left_behind():
-        assert time.monotonic() < deadline
+    run.process.communicate(timeout=SURE_S)
+    assert run.left_behind() == []
 
 
 def test_a_worker_is_asked_for_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

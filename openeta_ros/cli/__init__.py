@@ -5,8 +5,11 @@
 def run() -> int:
     """Run `openeta` with the process's arguments and return its exit code, for Ctrl-C while importing too."""
     try:
-        from openeta_ros.cli.main import main
+        from openeta_ros.cli.signals import stop_on_signals
 
-        return main()
-    except KeyboardInterrupt:  # importing takes a busy machine a second
+        with stop_on_signals():
+            from openeta_ros.cli.main import main  # takes a busy machine a second
+
+            return main()
+    except KeyboardInterrupt:
         return 130
