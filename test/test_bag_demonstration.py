@@ -70,6 +70,52 @@ def trajectory(joint_names: list[str], *points: tuple[int, list[float]]) -> Any:
     return make(name, header=header(0), joint_names=joint_names, points=made)
 
 
+TRAJECTORIES = ('endpose:', 'action: {source: [{topic: arm/joint_trajectory}]}\nendpose:')
+
+
+def commanded(joint_names: list[str], *, simulated: bool) -> list[Message]:
+    """Return a recording with a trajectory without stamp before the first picture, and from the fourth on."""
+    messages: list[Message] = []
+    for topic, message, log in recording(10):
+        if simulated:
+            message.header = header(log - T0 + 5 * S)
+        messages.append((topic, message, log))
+    for k in (0, *range(3, 10)):
+        command = trajectory(joint_names, (0, [k / 50, -k / 50]))
+        messages.append(('/arm/joint_trajectory', command, T0 + k * 50 * MS - 10 * MS))
+    return messages
+
+
+@pytest.mark.parametrize('simulated', [False, True])
+def test_commands_without_stamp_are_in_force_when_they_come_in_whatever_time_was_recorded(
+    tmp_path: Path, simulated: bool
+) -> None:
+    messages = commanded(['elbow', 'shoulder'], simulated=simulated)
+    shown, account = converted(tmp_path, messages, TRAJECTORIES)
+    np.testing.assert_allclose(shown.arrays['actions'][:, 1], np.array([0, 0, 3, 4, 5, 6, 7, 8, 9]) / 50)
+    assert account.actions == {'source': '/arm/joint_trajectory', 'from_next_state': {'finger': 9}}
+    told = 'actions from /arm/joint_trajectory; from the next state, in so many rows: finger 9'
+    assert told in list(account.lines())
+
+
+def test_commands_for_other_joints_are_told_and_the_actions_are_the_next_state(tmp_path: Path) -> None:
+    messages = commanded(['arm_elbow', 'arm_shoulder'], simulated=False)
+    shown, account = converted(tmp_path, messages, TRAJECTORIES)
+    assert account.actions == {'source': 'next_state', 'from_next_state': 'all'} == shown.info['actions']
+    told = 'the commands of /arm/joint_trajectory are for arm_elbow, arm_shoulder, and the joints of the '
+    assert any(note.startswith(told) for note in account.notes)
+
+
+def test_commands_stamped_in_another_time_are_told(tmp_path: Path) -> None:
+    messages = commanded(['elbow', 'shoulder'], simulated=True)
+    for topic, message, log in messages:
+        if topic == '/arm/joint_trajectory':
+            message.header = header(log)
+    _, account = converted(tmp_path, messages, TRAJECTORIES)
+    assert account.actions['source'] == 'next_state'
+    assert any('in force at any row: they are stamped later than all' in note for note in account.notes)
+
+
 def numbers(*values: float) -> Any:
     """Return a Float64MultiArray."""
     layout = make('std_msgs/msg/MultiArrayLayout', dim=[], data_offset=0)

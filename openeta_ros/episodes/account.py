@@ -87,7 +87,14 @@ class Account:
             yield f'{len(self.conditions) - MOST_TOLD} more conditions (--json lists them)'
         if self.gaps:
             yield f'{self.gaps["count"]:.0f} gaps between rows, the longest {self.gaps["longest_s"]:.3f} s'
-        yield f'actions from {self.actions.get("source", "nowhere")}'
+        others = self.actions.get('from_next_state')
+        told = (
+            ', '.join(f'{joint} {count}' for joint, count in others.items())
+            if others != 'all' and others
+            else ''
+        )
+        rest = f'; from the next state, in so many rows: {told}' if told else ''
+        yield f'actions from {self.actions.get("source", "nowhere")}{rest}'
         yield from (f'note: {note}' for note in self.notes)
 
 

@@ -154,6 +154,7 @@ class _Conversion:
         self._origin_ns: int | None = None
         self._part, self._part_origin_s, self._last_s = 0, 0.0, 0.0
         self._from_next_state: Counter[str] = Counter()
+        self._commanded = False
         self._find_topics()
 
     def run(
@@ -255,6 +256,7 @@ class _Conversion:
     def _action(self, row: Row, next_qpos: NDArray[Any]) -> NDArray[np.float64]:
         """Return the wire row (D,) that was commanded before a row; what was not is taken from its state."""
         action, index = next_qpos.copy(), 0
+        self._commanded |= not row.commanded.keys().isdisjoint(self._embodiment.wire_joints)
         grippers: list[int] = []
         for arm in self._embodiment.arms.values():
             for joint in arm.joints:
@@ -344,10 +346,24 @@ class _Conversion:
             if wide.size:
                 account.gaps = {'count': float(wide.size), 'longest_s': float(wide.max())}
         used = [topic.topic for topic in self._commands.values() if rows.commands.counts[topic.contract]]
+        if used and not self._commanded:
+            account.notes.append(f'{self._why_not_commanded(used)}; actions are the next state')
+            used = []
         account.actions = {
             'source': ', '.join(used) or 'next_state',
             'from_next_state': dict(self._from_next_state) if used else 'all',
         }
+
+    def _why_not_commanded(self, topics: list[str]) -> str:
+        given, wanted = self._rows.commands.joints, self._embodiment.wire_joints
+        if set(given) & set(wanted):
+            return (
+                f'no command of {", ".join(topics)} was in force at any row: they are stamped later than all'
+            )
+        return (
+            f'the commands of {", ".join(topics)} are for {", ".join(given)}, and the joints of the contract '
+            f'are {", ".join(wanted)}'
+        )
 
     def _frequency(self) -> float:
         if self._rate == 'contract' or len(self._times) < 2:

@@ -140,6 +140,12 @@ class Assembler:
         """Return a message's stamp on the contract's timeline; 0 when it has none."""
         return self._buffers.timeline.stamp(message, received_ns)
 
+    def stamp_of_reception(self, received_ns: int) -> int | None:
+        """Return the stamp of what has none of its own and came then; None before the first clock picture."""
+        if self._buffers.clock.source.newest_ns is None:
+            return None
+        return self._buffers.timeline.stamp_of_reception(received_ns)
+
     def clock_stamps(self) -> list[int]:
         """Return the stamps of the clock pictures that are kept, rising, each once."""
         return list(dict.fromkeys(self._buffers.clock.stream.stamps))

@@ -82,6 +82,11 @@ class Commands:
                 targets[joint] = found.sample.at(found.age_ns)
         return targets
 
+    @property
+    def joints(self) -> list[str]:
+        """The joints that were commanded."""
+        return list(self._streams)
+
     def clear(self) -> None:
         """Forget everything."""
         for stream in self._streams.values():

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from openeta_ros.observation.assembler import Assembler
-from openeta_ros.observation.commands import Commands
+from openeta_ros.observation.commands import KEPT, Commands
 from openeta_ros.observation.errors import MissingStream
 from openeta_ros.observation.messages import NS_PER_S
 from openeta_ros.observation.pairing import Paired
@@ -77,11 +77,14 @@ class Rows:
         self._point = 0
         self._nearest: int | None = None  # clock stamp nearest to the point so far
         self._rows: list[Row] = []
+        self._early: deque[tuple[str, Any, int]] = deque(maxlen=KEPT)  # commands that came before the clock
 
     def add(self, topic: str, message: Any, log_ns: int) -> list[Row]:
         """Take a message of one of the assembler's topics; return the rows that are complete by it."""
         self.assembler.add(topic, message, log_ns)
         if topic == self.assembler.clock_topic:
+            while self._early and self.assembler.stamp_of_reception(log_ns) is not None:
+                self.add_command(*self._early.popleft())
             self._note(self.assembler.stamp(message, log_ns), log_ns)
         if self._waiting:
             self._decide_those_due(log_ns)
@@ -90,8 +93,17 @@ class Rows:
         return self._taken()
 
     def add_command(self, topic: str, message: Any, log_ns: int) -> None:
-        """Take a message of one of the commands' topics."""
-        self.commands.add(topic, message, self.assembler.stamp(message, log_ns) or log_ns)
+        """Take a message of one of the commands' topics.
+
+        A trajectory without a stamp begins when it comes. That may be recorded in another time than the one
+        of the clock (simulated, say), of which its first picture tells.
+        """
+        own = self.assembler.stamp(message, log_ns) if hasattr(message, 'header') else 0
+        stamp = own or self.assembler.stamp_of_reception(log_ns)
+        if stamp is None:
+            self._early.append((topic, message, log_ns))
+        else:
+            self.commands.add(topic, message, stamp)
 
     def finish(self) -> list[Row]:
         """Return the last rows: nothing more comes."""

@@ -91,12 +91,16 @@ class Timeline:
             if received_ns is None:
                 raise ObservationError('align: {timeline: receive} needs the time of reception of messages')
             return received_ns
-        if hasattr(message, 'header'):
-            return stamp_ns(message)
-        # What comes without a header is stamped when it comes, in the time that the clock's headers are in.
+        return stamp_ns(message) if hasattr(message, 'header') else self.stamp_of_reception(received_ns) or 0
+
+    def stamp_of_reception(self, received_ns: int | None) -> int | None:
+        """Return the stamp of what has none of its own: when it came, in the time of the clock's headers.
+
+        Before the first of these it is not changed.
+        """
         offset = self._clock.offset_ns
         if received_ns is None or offset is None:
-            return received_ns or 0
+            return received_ns
         return received_ns + (offset if abs(offset) > self._max_offset_ns else 0)
 
     def take_stamped(self, source: Source, stamp: int, received_ns: int | None, deliver: Deliver) -> None:
