@@ -145,7 +145,7 @@ def test_bytes_that_webcams_leave_before_a_marker_do_no_harm(marker: bytes, junk
 def test_so_much_before_a_marker_of_the_scan_that_it_is_picture_is_refused() -> None:
     file = jpeg(*RESTARTS)
     at = file.index(b'\xff\xd3')
-    with pytest.raises(ImageError, match='the jpeg file is damaged: 40 extraneous bytes before marker 0xd3'):
+    with pytest.raises(ImageError, match=r'the jpeg file is damaged: extraneous bytes before marker \('):
         decode_image(compressed(file[:at] + b'\1' * 40 + file[at:], 'jpeg'))
 
 
@@ -207,7 +207,7 @@ def test_a_large_truncated_jpeg_is_named_so() -> None:
     picture = np.random.default_rng(0).integers(0, 256, (240, 320, 3), dtype=np.uint8)
     data = cv2.imencode('.jpg', picture)[1].tobytes()
     for size in (len(data) // 2, len(data) - 1, len(data) - 2):
-        with pytest.raises(ImageError, match=f'jpeg file is truncated: {size} bytes'):
+        with pytest.raises(ImageError, match='jpeg file is truncated: its end is missing'):
             decode_image(compressed(data[:size], 'jpeg'))
 
 

@@ -6,14 +6,15 @@ No ROS in here: live subscriptions and bag readers feed the same object, so that
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from openeta_ros.observation.buffers import Buffers
+from openeta_ros.observation.buffers import Buffers, Damaged
 from openeta_ros.observation.continuity import Continuity
-from openeta_ros.observation.errors import ImageError, MissingStream
+from openeta_ros.observation.errors import DamagedImage, ImageError, MissingStream
 from openeta_ros.observation.health import Conditions, StreamHealth
 from openeta_ros.observation.image import decode_depth, decode_image
 from openeta_ros.observation.messages import NS_PER_S, stamp_ns
@@ -203,7 +204,7 @@ class Assembler:
             return decode_depth(message) if depth else decode_image(message)
         except ImageError as error:
             source = (self._buffers.depths if depth else self._buffers.pictures)[camera].source
-            raise ImageError(f'{source.text}: {error.reason}', error.stamp_ns) from None
+            raise type(error)(f'{source.text}: {error.reason}', error.stamp_ns) from None
 
     def streams_at(self, stamp: int) -> Streams:
         """Return what the streams said at the clock picture that has exactly this stamp (ROS time, ns).
@@ -212,7 +213,7 @@ class Assembler:
         replaced by the sample before it. So the same messages give the same arrays, however late they come.
 
         Raises:
-            MissingStream: streams that have nothing for this stamp yet, or only what is too old.
+            MissingStream: streams that have nothing for this stamp yet, or only what is too old or damaged.
             ImageError: a picture cannot be decoded.
         """
         waited_for = self.waited_for(stamp)
@@ -221,7 +222,10 @@ class Assembler:
             waited_for = [clock.source.text]
         if waited_for:
             raise MissingStream(waited_for)
-        return self.decoded(self.paired(stamp))
+        try:
+            return self.decoded(self.paired(stamp))
+        except DamagedImage as error:
+            raise MissingStream([error.reason]) from None
 
     def at(self, stamp: int) -> Observation:
         """Return the observation of `streams_at`.
@@ -234,7 +238,7 @@ class Assembler:
 
     def latest_streams(self) -> Streams | None:
         """Return what the streams said at the newest clock picture that all others pair with, if there is
-        one.
+        one. What is damaged counts as lost.
 
         Raises:
             ImageError: a picture cannot be decoded.
@@ -242,7 +246,8 @@ class Assembler:
         for stamp in reversed(self.clock_stamps()):
             paired, lacks = self._pairer.pair(stamp)
             if not lacks:
-                return self.decoded(paired)
+                with contextlib.suppress(DamagedImage):
+                    return self.decoded(paired)
         return None
 
     def latest(self) -> Observation | None:
@@ -305,9 +310,12 @@ class Assembler:
             try:
                 pictures[name] = self.picture(name, message, depth=depth)
             except ImageError as error:
+                reason = error.reason.removeprefix(f'{one.source.text}: ')
                 if one.rejected is not message:
                     one.rejected = message
-                    self._buffers.timeline.reject(one.source, error.reason, error.stamp_ns or 0)
+                    self._buffers.timeline.reject(one.source, reason, error.stamp_ns or 0)
+                if isinstance(error, DamagedImage):
+                    one.stream.replace(message, Damaged(reason))
                 raise
             one.rejected = None
             self.conditions.right(one.source.text, 'rejected', stamp_ns(message))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openeta_ros.observation import poses as tool_poses
 from openeta_ros.observation.health import Source
@@ -32,6 +32,13 @@ MOST_SAMPLES = 50_000
 PRUNED_EVERY = 32
 
 Take = Callable[[Any, 'int | None'], None]
+
+
+class Damaged(NamedTuple):
+    """Stands for the message of a picture that turned out to be damaged: there is none, and the one before is
+    not held over it."""
+
+    reason: str
 
 
 @dataclass(eq=False)

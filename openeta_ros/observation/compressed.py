@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openeta_ros.observation.encodings import Octets, Values, octets, rgb_of_values
-from openeta_ros.observation.errors import ImageError
+from openeta_ros.observation.errors import DamagedImage, ImageError
 
 # No camera has more; files claim more when they are damaged or hostile.
 MOST_PIXELS = 100_000_000
@@ -83,16 +83,15 @@ def decoded(data: Octets, description: str) -> Values:
         description: what its publisher calls it, for errors.
 
     Raises:
-        ImageError: it is no such file, or not all of one, or not a single picture of three colours or grey.
+        DamagedImage: it is not all there, or wrong.
+        ImageError: it is no such file, or not a single picture of three colours or grey.
     """
     view = data.data
     codec, walk = _codec(bytes(view[:16]), description)
     try:
         found = walk(view)
     except IndexError:
-        raise ImageError(
-            f'the {codec} file is truncated: {len(view)} bytes, and its end is missing'
-        ) from None
+        raise DamagedImage(f'the {codec} file is truncated: its end is missing') from None
     if not 0 < found.height * found.width <= MOST_PIXELS:
         raise ImageError(
             f'the {codec} file claims {found.height} rows and {found.width} columns; needed are 1 to '
@@ -106,7 +105,7 @@ def _decoded_jpeg(data: Octets, found: _Found) -> Octets | None:
     """Return the picture of a JPEG file; None when only OpenCV may read it.
 
     Raises:
-        ImageError: it is damaged.
+        DamagedImage: it is.
     """
     import simplejpeg
 
@@ -121,9 +120,9 @@ def _decoded_jpeg(data: Octets, found: _Found) -> Octets | None:
         if not (extraneous and int(extraneous[1]) <= _MOST_EXTRANEOUS):
             if not _DAMAGE.search(told):
                 return None
-            raise ImageError(
-                f'the jpeg file is damaged: {told.removeprefix("Corrupt JPEG data: ")}'
-            ) from None
+            # Without numbers, so that what is damaged alike is counted as one kind.
+            kind = re.sub(r' 0x[0-9a-f]+|\d+ ?', '', told.removeprefix('Corrupt JPEG data: '))
+            raise DamagedImage(f'the jpeg file is damaged: {kind}') from None
     return picture if found.channels == 3 else picture[:, :, 0]
 
 
@@ -135,9 +134,7 @@ def _decoded_by_opencv(data: Octets, codec: str) -> Values:
     except cv2.error:
         values = None
     if values is None:
-        raise ImageError(
-            f'the {codec} file is damaged, or of a kind that OpenCV does not read: {len(data)} bytes'
-        )
+        raise DamagedImage(f'the {codec} file is damaged, or of a kind that OpenCV does not read')
     if values.ndim == 3 and values.shape[2] == 3:
         values = cv2.cvtColor(values, cv2.COLOR_BGR2RGB)
     return np.asarray(values)

@@ -28,6 +28,10 @@ class ImageError(ObservationError):
         self.stamp_ns = stamp_ns
 
 
+class DamagedImage(ImageError):
+    """A picture file is not all there, or bytes of it are wrong: the next one may be right."""
+
+
 class MissingStream(ObservationError):
     """Streams of the contract have nothing for the wanted moment.
 

@@ -83,7 +83,8 @@ def _decoded(message: Any, raw: Callable[[Any], Values], compressed: Callable[[A
     try:
         return raw(message) if hasattr(message, 'encoding') else compressed(message)
     except ImageError as error:
-        raise ImageError(error.reason, stamp_ns(message) if hasattr(message, 'header') else None) from None
+        stamp = stamp_ns(message) if hasattr(message, 'header') else None
+        raise type(error)(error.reason, stamp) from None
 
 
 def _fitted(

@@ -100,7 +100,7 @@ def fitted(camera: Camera, picture: Array, place: str) -> Array:
     try:
         return fit_picture(picture, camera) if picture.ndim == 3 else fit_depth(picture, camera)
     except ImageError as error:
-        raise ImageError(f'{place}: {error.reason}', error.stamp_ns) from None
+        raise type(error)(f'{place}: {error.reason}', error.stamp_ns) from None
 
 
 def observed(

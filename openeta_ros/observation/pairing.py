@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from openeta_ros.observation import joints as joint_states
 from openeta_ros.observation import poses as tool_poses
-from openeta_ros.observation.buffers import TF, Buffers, Pictures
+from openeta_ros.observation.buffers import TF, Buffers, Damaged, Pictures
 from openeta_ros.observation.health import Source
 from openeta_ros.observation.joints import JointSample
 from openeta_ros.observation.stream import Array, Found
@@ -67,7 +67,11 @@ class Pairer:
     def missing(self) -> list[str]:
         """Return the streams of which nothing usable came so far: human names with topics."""
         buffers = self._buffers
-        names = [one.source.text for one in buffers.every_picture() if not one.stream.stamps]
+        names = []
+        for one in buffers.every_picture():
+            damaged = [sample.reason for sample in one.stream.samples if isinstance(sample, Damaged)]
+            if len(damaged) == len(one.stream.samples):
+                names.append(f'{one.source.text}: {damaged[-1]}' if damaged else one.source.text)
         for name in self._joints:
             samples = [sample for stream in buffers.streams_of.get(name, ()) for sample in stream.samples]
             names += [self._joint_told(name)] if all(sample.absent for sample in samples) else []
@@ -90,7 +94,9 @@ class Pairer:
         images = {}
         for name, one in pictures.items():
             found = one.stream.at(pairing.stamp, self._buffers.rule)
-            if self._has(pairing, one.source, found):
+            if found is not None and isinstance(found.sample, Damaged):
+                pairing.lacks.append((one.source.text, one.source.text, found.sample.reason))
+            elif self._has(pairing, one.source, found):
                 assert found is not None
                 images[name] = found.sample
         return images

@@ -53,6 +53,12 @@ class Stream(Generic[T]):
         self.stamps.insert(index, stamp)
         self.samples.insert(index, sample)
 
+    def replace(self, sample: T, other: T) -> None:
+        """Let another sample stand for one that is kept."""
+        for index, one in enumerate(self.samples):
+            if one is sample:
+                self.samples[index] = other
+
     def clear(self) -> None:
         """Forget everything."""
         self.stamps.clear()
