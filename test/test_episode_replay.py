@@ -217,7 +217,7 @@ def test_recorded_actions_are_a_policy_in_a_process_of_its_own_too(episode: Path
     robot = load('light_arm')
     with Bag(episode) as opened:
         write_policy(RecordedPolicy(opened, robot), tmp_path / 'policy')
-    with open_policy(tmp_path / 'policy', timeout_s=60.0, log_file=tmp_path / 'log') as remote:
+    with open_policy(tmp_path / 'policy', timeout_s=300.0, log_file=tmp_path / 'log') as remote:
         result = run_episode(PointEnv(), LocalPolicy(remote, robot), 0)
         assert (result.success, result.steps) == (True, 8)
     foreign = bag(tmp_path / 'bag', recording(45))
