@@ -165,3 +165,37 @@ def test_only_the_newest_pictures_are_kept(embodiment: Embodiment) -> None:
     assert assembler.at(2)['frames_front'][0, 0, 0] == 2
     with pytest.raises(MissingStream):
         assembler.at(1)
+
+
+@pytest.mark.parametrize('period', [50, 2000])
+def test_the_last_picture_of_a_clock_camera_that_went_silent_is_not_the_newest(
+    embodiment: Embodiment, period: int
+) -> None:
+    assembler = Assembler(embodiment, None)
+    for stamp in range(period * MS, 11 * period * MS, period * MS):
+        for camera in ('front', 'top'):
+            assembler.add_image(camera, image_message(picture(1), stamp))
+        assembler.add_joint_state(joint_state_message(POSITIONS, {}, stamp))
+    last = stamp
+    for late in range(
+        0, 1000 + 3 * period, period // 5
+    ):  # as late as a clock may be, and pictures of it lost
+        assembler.add_joint_state(joint_state_message(POSITIONS, {}, last + late * MS))
+        seen = assembler.latest()
+        assert seen is not None and seen.stamp_ns == last
+    assembler.add_joint_state(joint_state_message(POSITIONS, {}, last + (1010 + 3 * period) * MS))
+    for _ in range(2):
+        with pytest.raises(
+            MissingStream, match=r'camera front .*: nothing for \d\.\d s, in which other streams'
+        ):
+            assembler.latest()
+    front = 'camera front (topic camera/front/image_raw)'
+    told = [(one.stream, one.kind, one.count, one.until_ns) for one in assembler.conditions]
+    assert told == [(front, 'stale', 1, None)]
+    again = last + (1050 + 3 * period) * MS
+    for camera in ('front', 'top'):
+        assembler.add_image(camera, image_message(picture(1), again))
+    assembler.add_joint_state(joint_state_message(POSITIONS, {}, again))
+    seen = assembler.latest()
+    assert seen is not None and seen.stamp_ns == again
+    assert [one.until_ns for one in assembler.conditions] == [again]

@@ -241,8 +241,16 @@ class Assembler:
         one. What is damaged counts as lost.
 
         Raises:
+            MissingStream: the clock camera went silent: what it sent last is no picture of now.
             ImageError: a picture cannot be decoded.
         """
+        clock = self._buffers.clock.source
+        silent = self._buffers.timeline.silent()
+        if silent is not None:
+            if (clock.text, 'stale') not in self.conditions.lasting:  # once, however often it is asked
+                self.conditions.found(clock.text, 'stale', silent, clock.newest_ns or 0)
+            raise MissingStream([f'{clock.text}: {silent}'])
+        self.conditions.right(clock.text, 'stale', clock.newest_ns or 0)
         for stamp in reversed(self.clock_stamps()):
             paired, lacks = self._pairer.pair(stamp)
             if not lacks:
@@ -254,6 +262,7 @@ class Assembler:
         """Return the observation of `latest_streams`, if there is one.
 
         Raises:
+            MissingStream: the clock camera went silent.
             ObservationError: what is there cannot be used.
         """
         streams = self.latest_streams()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 Kind = Literal['no_stamp', 'rejected', 'set_back', 'left_behind', 'offset', 'late', 'stale']
 
@@ -139,6 +140,12 @@ class Source:
         self._offsets_ns.append(offset_ns)
         self.offset_ns = sorted(self._offsets_ns)[len(self._offsets_ns) // 2]
 
+    @property
+    def period_ns(self) -> float | None:
+        """Median distance of the newest stamps; None before the second."""
+        distances = self._distances_ns()
+        return float(np.median(distances)) if distances.size else None
+
     def forget_time(self) -> None:
         """Forget stamps and offsets: time went back."""
         self.newest_ns = self.offset_ns = None
@@ -147,9 +154,7 @@ class Source:
 
     def health(self, conditions: Conditions) -> StreamHealth:
         """Return the figures, `conditions` being those of all streams."""
-        distances = np.diff(np.array(self.stamps, dtype=np.int64))
-        distances = distances[distances > 0]
-        median = float(np.median(distances)) if distances.size else None
+        distances, median = self._distances_ns(), self.period_ns
         return StreamHealth(
             stream=self.text,
             messages=self.messages,
@@ -161,3 +166,7 @@ class Source:
             newest_ns=self.newest_ns,
             conditions={kind: n for (stream, kind), n in conditions.counts.items() if stream == self.text},
         )
+
+    def _distances_ns(self) -> npt.NDArray[np.int64]:
+        distances = np.diff(np.array(self.stamps, dtype=np.int64))
+        return distances[distances > 0]

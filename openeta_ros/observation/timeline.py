@@ -25,6 +25,8 @@ CONFIRMED_BY = 2
 # the same steps. So many of them from one stream, one upon the other, confirm that: what was overtaken has
 # stamps of its own, and between messages that somebody sends twice come others.
 REPEATED_BY = 3
+# A stream that misses so many of its periods has ended, or pauses.
+MISSED_PERIODS = 3
 # Stamps years away from the time of reception are simulated time, which runs at its own speed: how far they
 # are from reception then says nothing about their clocks.
 SIMULATED_NS = 3 * 365 * 86400 * NS_PER_S
@@ -183,6 +185,20 @@ class Timeline:
             return None
         where = 'ahead of' if own > clock else 'behind'
         return f'its stamps are {abs(own - clock) / NS_PER_S:.1f} s {where} those of {self._clock.text}'
+
+    def silent(self) -> str | None:
+        """Return for how long the clock stream sent nothing while others went on, when that is too long for a
+        picture on its way, or for clocks that differ as they may."""
+        newest, period_ns = self._clock.newest_ns, self._clock.period_ns
+        others = [
+            one.newest_ns for one in self._sources if one.newest_ns is not None and not self.offset_text(one)
+        ]
+        if newest is None or period_ns is None or not others:
+            return None
+        passed_ns = max(others) - newest
+        if passed_ns <= self._max_offset_ns + MISSED_PERIODS * period_ns:
+            return None
+        return f'nothing for {passed_ns / NS_PER_S:.1f} s, in which other streams went on'
 
     def _set_back(self, first: _Waiting) -> None:
         """Begin a new time, with what came of it, of which `first` told."""
