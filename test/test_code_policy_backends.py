@@ -63,7 +63,7 @@ def config(server: ModelServer, provider: str, **changes: Any) -> ApiBackendConf
         'model': 'some-model',
         'api_base': server.base(provider),
         'api_key_env': 'OUR_KEY',
-        'timeout_s': 30.0,
+        'timeout_s': 240.0,
         'backoff_s': 0.0,
     }
     return ApiBackendConfig(**{**values, **changes})

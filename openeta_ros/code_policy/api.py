@@ -191,7 +191,7 @@ class CodePolicyApi:
     @offered
     def call_tool(self, name: str, **kwargs: Any) -> Any:
         """Call a tool of `tools` on the newest observation. It moves nothing."""
-        if name not in self.tools:
+        if not isinstance(name, str) or name not in self.tools:
             raise ToolError(f'there is no tool {name!r}; there are {", ".join(self.tools) or "none"}')
         view = tools.View(self.mover.observe(), self.embodiment, self._camera_poses)
         return tools.call(self.tools[name], name, view, kwargs)

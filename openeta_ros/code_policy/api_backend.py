@@ -202,12 +202,12 @@ def _within_deadline(config: ApiBackendConfig, prompt: Prompt, redactor: Redacto
     thread = threading.Thread(target=ask, name=f'{config.provider} request', daemon=True)
     thread.start()
     thread.join(config.timeout_s)
-    if not outcome:
-        text = f'no whole answer within {config.timeout_s:g} s'
-        raise ApiError('timeout', text, passing=True)
-    if isinstance(outcome[0], ApiError):
-        raise outcome[0]
-    return outcome[0]
+    answer = outcome[0] if outcome else None
+    if answer is None or (isinstance(answer, ApiError) and answer.kind == 'timeout'):  # whoever came first
+        raise ApiError('timeout', f'no whole answer within {config.timeout_s:g} s', passing=True)
+    if isinstance(answer, ApiError):
+        raise answer
+    return answer
 
 
 def _result(

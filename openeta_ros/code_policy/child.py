@@ -71,6 +71,34 @@ class Api:
     """What the runtime offers; `api.descriptor()` tells all of it."""
 
 
+class Line:
+    """The connection to the runtime.
+
+    What goes out is numbered. The next thing that comes in is taken for the answer, and is not once a message
+    was sent that this object does not know of: the number that comes twice then ends the run.
+    """
+
+    def __init__(self, connection: FrameSocket) -> None:
+        self.connection = connection
+        self.number = 0
+        self._whole = True
+
+    def send(self, op: str, fields: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+        """Send a message."""
+        wire.send(self.connection, op, {**fields, 'number': self.number}, arrays)
+        self.number += 1
+
+    def ask(self, fields: dict[str, Any], arrays: dict[str, Any]) -> tuple[str, dict[str, Any], Any]:
+        """Send a call; return the answer to it."""
+        if not self._whole:
+            raise RuntimeError('the answer to an earlier call was not read to its end; no other can be made')
+        self.send('act', fields, arrays)
+        self._whole = False  # out of memory in the middle of it, say
+        answer = wire.recv(self.connection)
+        self._whole = True
+        return answer
+
+
 class Printed(io.TextIOBase):
     """What the snippet prints, up to a limit, unbuffered: what was printed before a crash is kept."""
 
@@ -94,18 +122,18 @@ def main(setup: str) -> None:
     """Run one snippet. `setup` is JSON: the socket's number and what `confine` takes."""
     given = json.loads(setup)
     confine.keep_large_blocks()
-    connection = FrameSocket(socket.socket(fileno=given.pop('socket_fd')))
+    line = Line(FrameSocket(socket.socket(fileno=given.pop('socket_fd'))))
     shared = SharedReader(given.pop('shared_fd'))
-    _, fields, _ = wire.recv(connection)
-    namespace = _namespace(connection, shared, fields)
+    _, fields, _ = wire.recv(line.connection)
+    namespace = _namespace(line, shared, fields)
     random.seed(fields['seed'])
     np.random.seed(fields['seed'] % 2**32)
     sys.stdout = sys.stderr = Printed(fields['output_bytes'])
     problems = confine.confine(**given)
     # The parser is no wall: what makes it crash must find it in here.
     findings = [finding.to_dict() for finding in preflight.inspect(fields['code'])]
-    wire.send(connection, 'hello', {'problems': problems, 'findings': findings})
-    wire.recv(connection)
+    line.send('hello', {'problems': problems, 'findings': findings})
+    wire.recv(line.connection)
     signal.setitimer(signal.ITIMER_REAL, fields['wall_s'])  # `confine` made it tell the line it is at
     begin = time.process_time()
     error = _run(fields['code'], namespace)
@@ -115,15 +143,15 @@ def main(setup: str) -> None:
         result = pack(namespace.get('RESULT'), packed)
         if _size(packed) > fields['message_bytes']:
             raise ValueError('too large')
-        wire.send(connection, 'close', {**ended, 'result': result}, packed)
+        line.send('close', {**ended, 'result': result}, packed)
     except (TypeError, ValueError):  # nothing was sent
-        wire.send(connection, 'close', {**ended, 'result': _text(namespace.get('RESULT'), repr)})
+        line.send('close', {**ended, 'result': _text(namespace.get('RESULT'), repr)})
     os._exit(0)  # threads there are none; whatever else would want a last word has none
 
 
-def _namespace(connection: FrameSocket, shared: SharedReader, fields: dict[str, Any]) -> dict[str, Any]:
+def _namespace(line: Line, shared: SharedReader, fields: dict[str, Any]) -> dict[str, Any]:
     methods = {
-        name: _method(connection, shared, name, text, fields['message_bytes'])
+        name: _method(line, shared, name, text, fields['message_bytes'])
         for name, text in fields['methods'].items()
     }
     api = type('Api', (Api,), methods)()
@@ -137,9 +165,7 @@ def _namespace(connection: FrameSocket, shared: SharedReader, fields: dict[str, 
     }
 
 
-def _method(
-    connection: FrameSocket, shared: SharedReader, name: str, text: str, message_bytes: int
-) -> Callable[..., Any]:
+def _method(line: Line, shared: SharedReader, name: str, text: str, message_bytes: int) -> Callable[..., Any]:
     def call(self: Api, *arguments: Any, **keywords: Any) -> Any:
         arrays: dict[str, Any] = {}
         fields = {
@@ -153,8 +179,7 @@ def _method(
         if size > message_bytes:
             raise ValueError(f'the arrays of {name} hold {size} bytes; a call may carry {message_bytes}')
         try:
-            wire.send(connection, 'act', fields, arrays)
-            op, answer, answered = wire.recv(connection)
+            op, answer, answered = line.ask(fields, arrays)
         except (EOFError, ConnectionError):
             os._exit(1)  # the runtime is gone
         if op == 'ok':

@@ -28,7 +28,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 # The same numbers on every architecture.
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 LANDLOCK_VERSION, LANDLOCK_PATH_BENEATH = 1, 1
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_REG = 1, 2, 4, 8, 1 << 5, 1 << 8
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, MAKE_REG = 1, 2, 4, 8, 1 << 8
 TRUNCATE = 1 << 14
 #: File system rights that each version of Landlock knows, from version 1 on.
 FILE_RIGHTS = ((1 << 13) - 1, (1 << 14) - 1, (1 << 15) - 1, (1 << 15) - 1, (1 << 16) - 1)
@@ -36,8 +36,9 @@ ALL_TCP, ALL_SCOPES = 3, 3
 
 SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 1, 1
 SECCOMP_RET_ALLOW, SECCOMP_RET_EPERM = 0x7FFF0000, 0x00050001
-LOAD_WORD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
-
+LOAD_WORD, JUMP_IF_EQUAL, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x45, 0x06
+# Where a filter finds the low half of the third argument, which has the flags of openat.
+FLAGS = 32
 
 #: What `confine` puts up, by name.
 WALLS = ('landlock', 'seccomp', 'capabilities', 'limits')
@@ -54,7 +55,8 @@ def confine(
 
     Args:
         readable: files and folders to read from.
-        scratch: the folder to write plain files into; links and folders cannot be made there.
+        scratch: the folder to write plain files into; links and folders cannot be made there, and nothing can
+            be removed: what is open or mapped and has no name is not counted.
         limits: `cpu_s`, `memory_bytes`, `file_bytes` of the budgets.
         traceback_fd: where the line that Python is at is written on SIGXCPU, which comes when the processor
             time is over, and on SIGALRM.
@@ -127,7 +129,7 @@ def _keep_to_files(libc: ctypes.CDLL, readable: Sequence[str], scratch: str) -> 
         for path in readable:
             read = READ_FILE | EXECUTE | (READ_DIR if os.path.isdir(path) else 0)
             _allow_beneath(libc, ruleset, path, read)
-        write = READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | (TRUNCATE & rights)
+        write = READ_FILE | WRITE_FILE | READ_DIR | MAKE_REG | (TRUNCATE & rights)
         _allow_beneath(libc, ruleset, scratch, write)
         _called(libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0), 'landlock_restrict_self')
     finally:
@@ -156,8 +158,12 @@ def _filter_calls(libc: ctypes.CDLL) -> None:
     calls = architecture.allowed
     instructions = [
         (LOAD_WORD, 0, 0, 4),
-        (JUMP_IF_EQUAL, 0, len(calls) + 1, architecture.audit),
+        (JUMP_IF_EQUAL, 0, len(calls) + 4, architecture.audit),
         (LOAD_WORD, 0, 0, 0),
+        # Files are opened by their names: O_TMPFILE makes one without.
+        (JUMP_IF_EQUAL, 0, 2, architecture.openat),
+        (LOAD_WORD, 0, 0, FLAGS),
+        (JUMP_IF_SET, len(calls), len(calls) + 1, os.O_TMPFILE & ~os.O_DIRECTORY),
         # A match jumps over the rest of the calls and the refusal after them.
         *((JUMP_IF_EQUAL, len(calls) - index, 0, number) for index, number in enumerate(calls)),
         (RETURN, 0, 0, SECCOMP_RET_EPERM),

@@ -50,7 +50,6 @@ BOOTSTRAP = (
 )
 #: For the first use of bubblewrap on a busy machine.
 PROBE_TIMEOUT_S = 30.0
-PROTOCOL_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,6 @@ class Cell:
         for end in (self._output, self._traceback):
             os.set_blocking(end, False)
         self.connection = FrameSocket(ours)
-        self.connection.patience_s = PROTOCOL_PATIENCE_S
         self._ended: Ended | None = None
 
     def printed(self) -> bytes:

@@ -28,10 +28,13 @@ from openeta_ros.vector_policy import WireError, wire
 TICK_S = 0.05
 #: Until the process has loaded Python and NumPy, on a busy machine.
 START_TIMEOUT_S = 60.0
-#: For a message to come whole, or to be taken whole.
-MESSAGE_TIMEOUT_S = 10.0
-#: How much later than its own alarm the process is ended, when nothing was heard of the alarm.
-LATE_S = 0.3
+#: For a message to come whole, or to be taken whole, and how long it may stand still in between.
+MESSAGE_TIMEOUT_S, PATIENCE_S = 10.0, 5.0
+#: How much later than its own alarm the process is ended, when nothing was heard of the alarm: on a busy
+#: machine it does not come to tell at once.
+LATE_S = 1.0
+#: For the rest of what Python writes of where it is, which it does word by word.
+TRACEBACK_S = 1.0
 #: Kinds that the process may give as its own reason; whatever else it claims is an exception.
 OWN_KINDS = ('syntax', 'memory', 'output', 'action', 'env', 'tool', 'exception')
 #: What it may add: as it was told of a call of its own that was refused.
@@ -40,7 +43,9 @@ OWN_DETAILS = ('action_kind', 'row', 'joint', 'env_kind')
 #: Kinds of what the preflight finds.
 FINDINGS = ('syntax', 'forbidden', 'warning')
 
-_LINE = re.compile(rf'File "{SNIPPET}", line (\d+)')
+_LINE = re.compile(rf'File "{SNIPPET}", line (\d+) in')
+#: The outermost of what Python was at: nothing comes after it.
+_OUTERMOST = 'File "<string>", line 1 in <module>\n'
 
 Error = dict[str, Any]
 
@@ -87,6 +92,7 @@ class Run:
         self._begin = time.monotonic()
         self._traceback = ''
         self._looks_at = 0.0
+        self._number = 1  # of the next message: the greeting is 0
         try:
             self._cell = Cell(config, self._budgets)
         except OSError as error:
@@ -126,6 +132,7 @@ class Run:
             text = self._cell.printed().decode('utf-8', 'replace').strip()[-500:]
             reason = text or f'{type(error).__name__}: {error}'
             raise Refused(_error('isolation', f"the snippet's process did not start: {reason}")) from error
+        connection.patience_s = PATIENCE_S
         self.isolation = {'strict': self._config.strict, **describe(self._cell.bubblewrap, problems)}
         if self._config.strict and self.isolation['not_enforced']:
             lacking = '; '.join(self.isolation['not_enforced'])
@@ -176,6 +183,10 @@ class Run:
                 continue
             self._let_pass()
             op, fields, arrays = wire.recv(connection, max_bytes=self._budgets.message_bytes)
+            number = fields.get('number')
+            if type(number) is not int or number != self._number:
+                raise WireError(f'message {number!r:.60} where message {self._number} was due')
+            self._number += 1
             if op == 'close':
                 return self._closed(fields, arrays)
             if op != 'act':
@@ -199,17 +210,20 @@ class Run:
         except (ActionError, EnvError, ToolError) as error:
             refused = error_dict(error)
         else:
-            self._let_pass()
             try:
-                wire.send(self._cell.connection, 'ok', {'value': value}, packed)
+                self._send('ok', {'value': value}, packed)
                 return None
             except WireError as error:  # nothing of it was sent
                 refused = {'kind': 'tool', 'message': f'what came of it cannot be passed on: {error}'}
         kind, message = refused.pop('kind'), refused.pop('message')
-        answer = {'kind': kind, 'message': message, 'details': refused}
-        self._let_pass()
-        wire.send(self._cell.connection, 'error', answer)
+        self._send('error', {'kind': kind, 'message': message, 'details': refused})
         return None
+
+    def _send(self, op: str, fields: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+        """Answer. Nobody may be there to take it: what came before the process ended says how that was."""
+        self._let_pass()
+        with contextlib.suppress(ConnectionError):
+            wire.send(self._cell.connection, op, fields, arrays)
 
     def _let_pass(self) -> None:
         """Give the next message its time: while it comes bit by bit nobody is asked whether to go on."""
@@ -266,11 +280,11 @@ class Run:
         """Raise Stop when something that the process does by itself ends the run."""
         self._traceback = self._cell.traceback()
         if self._traceback:
-            time.sleep(TICK_S)  # it is written piece by piece
-            self._traceback += self._cell.traceback()
+            early = time.monotonic() - self._begin < self._budgets.wall_s - TICK_S
             if 'most recent call first' not in self._traceback:
                 raise Stop('forbidden', "it wrote to a pipe that is Python's own")
-            if time.monotonic() - self._begin < self._budgets.wall_s - TICK_S:
+            self._read_traceback()
+            if early:
                 raise Stop('cpu', f'it used more than {self._budgets.cpu_s:g} s of processor time')
             raise Stop('timeout', f'it took more than {self._budgets.wall_s:g} s')
         self._printed += self._cell.printed()
@@ -278,6 +292,15 @@ class Run:
             raise Stop('output', f'more than {self._budgets.output_bytes} bytes were printed')
         if self._cell.scratch_bytes() > self._budgets.file_bytes:
             raise Stop('output', f'its files hold more than {self._budgets.file_bytes} bytes')
+
+    def _read_traceback(self) -> None:
+        """Wait for the line of the snippet in what Python has begun to write."""
+        end = time.monotonic() + TRACEBACK_S
+        while (
+            time.monotonic() < end and not _LINE.search(self._traceback) and _OUTERMOST not in self._traceback
+        ):
+            time.sleep(TICK_S / 10)
+            self._traceback += self._cell.traceback()
 
     def _line_by_traceback(self) -> int | None:
         found = _LINE.search(self._traceback)  # the innermost frame comes first
