@@ -105,8 +105,9 @@ def test_a_list_of_numbers_is_an_action(tmp_path: Path, capsys: pytest.CaptureFi
 def test_an_answer_that_never_comes_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = written(tmp_path, answering('__import__("time").sleep(600)'))
     code, checks = checked(capsys, source, '--timeout', '0.5')
-    assert code == 1 and list(checks)[-1] == 'act'
-    assert 'no answer within 0.5s' in checks['act']['found']
+    last = list(checks)[-1]  # on a busy machine one before `act` may be late too
+    assert code == 1 and 'no answer within 0.5s' in checks[last]['found']
+    assert [check['status'] for check in checks.values()] == ['ok'] * (len(checks) - 1) + ['refused']
 
 
 def test_packages_that_are_not_installed_are_told_and_not_refused(

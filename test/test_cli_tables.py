@@ -67,7 +67,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     assert process.stderr.read() == b''
 
 
