@@ -79,8 +79,9 @@ colcon_build() {  # colcon_build PACKAGE...: into the environment, which is (or 
     --cmake-args -DBUILD_TESTING=OFF -DPython3_EXECUTABLE="$venv/bin/python"
 }
 
-ros_wheels() { pip install -r environment/requirements-ros.txt; }
-python_packages() { pip install --no-build-isolation -e ".[$extras]"; }
+# --no-compile: of 37,000 modules few are ever imported, and those are compiled then; all of them take over a minute.
+ros_wheels() { pip install --no-compile -r environment/requirements-ros.txt; }
+python_packages() { pip install --no-compile --no-build-isolation -e ".[$extras]"; }
 build_messages() { [ "$mode" != wheels ] || repair_cmake_exports; colcon_build openeta_msgs; }
 
 "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
