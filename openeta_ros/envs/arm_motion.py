@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from openeta_ros.control import Accepted, ActionPipeline, ChunkSchedule, Execution, Points, Seen
-from openeta_ros.control.commands import Command, Commands, describe
+from openeta_ros.control.commands import Commands
 from openeta_ros.envs.arm_follow import Follower, PathFollower
 from openeta_ros.envs.arm_grips import Grips
 from openeta_ros.envs.arm_guard import Guard, Trip
 from openeta_ros.envs.arm_operator import Operator, refused
 from openeta_ros.envs.arm_robot import ArmStatus, Robot, Vitals
+from openeta_ros.envs.arm_sender import Sender
 from openeta_ros.envs.errors import EnvError
 
 Array = npt.NDArray[np.float64]
@@ -34,17 +35,11 @@ Array = npt.NDArray[np.float64]
 # Seconds that coming to rest takes at most; beyond them the control thread has died.
 REST_S = 5.0
 POLL_S = 0.005
-# A path may be sent so much earlier or later than it was made for; it is made anew until then, so often.
-PROMPT_S, ATTEMPTS = 2e-3, 3
 # A hold that leaves the gate open begins so many periods ahead, so that whoever follows has it by then.
 AHEAD_PERIODS = 2.0
-# Zeros are sent for so long when who sent velocities is gone.
-STANDSTILL_S = 1.0
 LOST = Trip('late', 'the process that sends commands stood still, or heard nothing of the guard')
 # What was commanded is known for so long.
 MEASURED_S = 0.9
-# In a dry run the commands of so many seconds are shown as one.
-SHOWN_EVERY_S = 1.0
 
 
 class Motion:
@@ -75,6 +70,7 @@ class Motion:
         self._pipeline, self._robot, self._operator = pipeline, robot, operator
         self._commands, self._clock, self._period_s = commands, clock, period_s
         self._dry_run = dry_run
+        self._sender = Sender(commands, robot, dry_run=dry_run, clock=clock)
         schedule = ChunkSchedule(pipeline, speed=speed)
         self._guard = Guard(embodiment, operator, schedule.joints, tracking=not dry_run)
         self._grips = Grips(embodiment)
@@ -86,13 +82,11 @@ class Motion:
         self.trip: Trip | None = None
         self._dead = ''
         self._path_due = self._take_due = self._rest_asked = False
-        self._making_s = self._planning_s = 0.0
+        self._planning_s = 0.0
         self._away: Array = np.zeros(len(schedule.joints))
         self._stuck = False
         self._rests_s = 0.0
         self._last_s = clock()
-        self._shown_s = -np.inf
-        self._sent = 0
         patience_s = embodiment.safety.watchdog_s
         self._follower = follower or PathFollower(commands, period_s, patience_s)
 
@@ -226,17 +220,9 @@ class Motion:
                 self._send_now(Vitals({}, {}))
         with contextlib.suppress(Exception):
             if self._follower.gone:
-                self._stand_still()
+                self._sender.stand_still(self._period_s)
         self.trip = Trip('fault', self._dead)
         self.shut()
-
-    def _stand_still(self) -> None:
-        """End what would go on where nobody commands it any more."""
-        end_s = self._clock() + STANDSTILL_S
-        commands = self._commands.standstill()
-        while commands and not self._dry_run and self._clock() < end_s:
-            self._robot.prepared(commands)()
-            time.sleep(self._period_s)
 
     def shut(self) -> None:
         """Close the gate as it is. On the control thread."""
@@ -265,7 +251,7 @@ class Motion:
 
     def _commands_sent(self) -> int:
         own = self._follower.sent if not isinstance(self._follower, PathFollower) else 0
-        return self._sent + own
+        return self._sender.sent + own
 
     def _changed(self, change: Callable[[ChunkSchedule, float], Any]) -> Any:
         """Return what a change of the schedule returns, when it is under way; only a finished one is seen.
@@ -371,34 +357,11 @@ class Motion:
         """Send what is due."""
         if self._path_due:
             self._path_due = False
-            self._send_path(vitals)
+            takes_s = self._sender.send_path(lambda later_s: self._points(self.now() + later_s, vitals))
+            if takes_s is not None:
+                self._rests_s = self._clock() + takes_s
         if self._take_due and self._gate == 'open':
             self._take_due = False
             self._follower.take(self._under_way.path())
         commands = self._follower.step(self._last_s)
-        self._send(commands + self._commands.grippers(self._grips.due(self.now())), self._last_s)
-
-    def _send_path(self, vitals: Vitals) -> None:
-        """Send a path; it begins when it leaves, which is not when it was begun to be made."""
-        for _ in range(ATTEMPTS):
-            begin_s, making_s = self._clock(), self._making_s
-            points = self._points(self.now() + making_s, vitals)
-            commands = self._commands.paths(points)
-            send = None if self._dry_run else self._robot.prepared(commands)
-            self._making_s = self._clock() - begin_s
-            if abs(self._making_s - making_s) < PROMPT_S:
-                break
-        self._send(commands, self._last_s, send)
-        if commands:
-            self._rests_s = self._clock() + float(points.times_s[-1])
-
-    def _send(self, commands: list[Command], time_s: float, send: Callable[[], None] | None = None) -> None:
-        if not self._dry_run:
-            (send or self._robot.prepared(commands))()
-            self._sent += len(commands)
-        elif commands and (
-            self._shown_s + SHOWN_EVERY_S <= time_s or not all(map(Commands.repeats, commands))
-        ):
-            self._shown_s = time_s
-            for command in commands:
-                self._robot.show(f'dry run, not sent: {describe(command)}')
+        self._sender.send(commands + self._commands.grippers(self._grips.due(self.now())))
