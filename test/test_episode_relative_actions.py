@@ -37,7 +37,7 @@ def test_relative_rows_are_anchored_to_the_observation_that_the_policy_saw(tmp_p
     embodiment = written(data, tmp_path)
     with (
         EnvFacade.from_spec(EnvSpec('mujoco', 'reach', embodiment)) as env,
-        open_policy(str(tmp_path)) as remote,
+        open_policy(str(tmp_path), timeout_s=300.0) as remote,
     ):
         policy = LocalPolicy(remote, embodiment)
         seen = env.reset(0)
