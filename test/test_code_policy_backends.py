@@ -271,6 +271,18 @@ def test_a_library_that_is_not_installed_is_named(
     assert 'pip install anthropic' in descriptor['missing']
 
 
+def test_a_library_that_does_not_import_is_named(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(name: str) -> None:
+        raise ImportError(f'{name} needs another version of something')
+
+    monkeypatch.setattr('openeta_ros.code_policy.providers.importlib.import_module', broken)
+    result = generate(server, 'openai')
+    assert outcomes(result) == ['not_set_up']
+    assert 'openai does not import' in result.details['error']['message']
+
+
 def test_importing_the_backend_imports_neither_library() -> None:
     import subprocess
 

@@ -302,6 +302,15 @@ def test_a_run_is_cancelled_between_rows_and_the_arm_holds() -> None:
     assert result.details['state']['step'] == 5 and not result.details['state']['done']
 
 
+def test_a_listener_that_cannot_be_told_ends_the_run_with_its_own_error() -> None:
+    def gone(entry: dict[str, Any]) -> None:
+        if entry['call'] == 'observe':
+            raise BrokenPipeError('nobody reads')
+
+    with pytest.raises(BrokenPipeError, match='nobody reads'):
+        run('api.observe()', on_event=gone)
+
+
 def test_a_run_is_cancelled_while_it_computes() -> None:
     stop = threading.Event()
 

@@ -197,7 +197,10 @@ def _within_deadline(config: ApiBackendConfig, prompt: Prompt, redactor: Redacto
         except Exception as error:  # a fault of the library: as text, since it may carry the request
             outcome.append(ApiError('client', f'{type(error).__name__}: {error}'))
 
-    provider.load()
+    try:
+        provider.load()
+    except ImportError as error:  # of what it needs itself
+        raise ApiError('not_set_up', f'the package {provider.library} does not import: {error}') from None
     redactor.guard_logs(provider.loggers)
     thread = threading.Thread(target=ask, name=f'{config.provider} request', daemon=True)
     thread.start()

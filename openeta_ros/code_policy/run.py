@@ -58,6 +58,14 @@ class Refused(Exception):
         self.error = error
 
 
+class ListenerError(Exception):
+    """Who is told of calls cannot be: `error`, which is not the connection's."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Run:
     """A snippet in its process.
 
@@ -145,7 +153,11 @@ class Run:
             raise Refused(_error(refused[0]['kind'], message, refused[0]['line'], findings=refused))
 
     def execute(self) -> Error | None:
-        """Let the snippet run; return why it did not come to its end."""
+        """Let the snippet run; return why it did not come to its end.
+
+        Raises:
+            OSError: the listener of the trace did.
+        """
         self._begin = time.monotonic()
         self._api.meter = Meter(self._budgets, self._check)
         self._api.trace.by = 'snippet'
@@ -155,6 +167,8 @@ class Run:
             error = self._serve()
         except Stop as stop:
             error = _error(stop.kind, str(stop), self._line_by_traceback())
+        except ListenerError as listener:
+            raise listener.error from None
         except WireError as broken:
             error = _error('forbidden', f'it wrote to the connection of its own process: {broken}')
         except TimeoutError:
@@ -209,6 +223,8 @@ class Run:
             refused: Error = {**error_dict(error), 'kind': 'call'}
         except (ActionError, EnvError, ToolError) as error:
             refused = error_dict(error)
+        except OSError as error:
+            raise ListenerError(error) from error
         else:
             try:
                 self._send('ok', {'value': value}, packed)

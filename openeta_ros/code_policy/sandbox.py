@@ -57,7 +57,7 @@ class CodePolicySandbox:
             cancelled: asked between rows and twenty times a second; True stops the run.
 
         Raises:
-            OSError: the record cannot be written.
+            OSError: the record cannot be written, or `on_event` raised it.
         """
         cancelled = cancelled or (lambda: False)
         api = request.api
