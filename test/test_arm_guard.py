@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from arm_fakes import ACCELERATION, PERIOD_S, VELOCITY, Bench, arm_contract, ramp
+from contracts import contract, written
 
 from openeta_ros.control import ActionError, Execution
 from openeta_ros.control.commands import PathCommand
@@ -287,6 +288,21 @@ def test_cancelled_it_rests_and_goes_on_with_the_next_chunk(tmp_path: Path) -> N
     here = bench.sent()[1][-1]
     rows = np.repeat([[*here, 1.0]], 3, axis=0)
     assert bench.env.chunk_step(rows)[0].info['step'] == 11
+
+
+def test_an_arm_that_slows_down_slowly_is_given_the_time_that_it_takes(tmp_path: Path) -> None:
+    data = contract(str(arm_contract(tmp_path, on_limit='clamp', max_tracking_error_rad=None).path))
+    data['arms']['arm']['limits']['acceleration'] = [0.06] * 6
+    bench = Bench(written(data, tmp_path), max_steps=1000)
+    bench.env.reset(0)
+    bench.at(6.8, lambda: bench.operator.stop('the topic /stop'))
+    rows = ramp(bench.env.spec.embodiment, 600, step=0.03)
+    with pytest.raises(EnvError) as held:
+        bench.env.chunk_step(rows[:300])
+    assert held.value.kind == 'stop'  # and not that nobody answers
+    _, values = bench.sent()
+    assert np.abs(values[-1] - values[-2]).max() < 0.01 * PERIOD_S
+    assert_silent(bench)
 
 
 def test_closed_it_comes_to_rest_first(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from openeta_ros.envs.errors import EnvError
 
 Array = npt.NDArray[np.float64]
 
-# Seconds that coming to rest takes at most; beyond them the control thread has died.
+# Seconds that the control thread takes at most, beside those in which the arm slows down; else it is dead.
 REST_S = 5.0
 POLL_S = 0.005
 # A hold that leaves the gate open begins so many periods ahead, so that whoever follows has it by then.
@@ -71,6 +71,8 @@ class Motion:
         self._commands, self._clock, self._period_s = commands, clock, period_s
         self._dry_run = dry_run
         self._sender = Sender(commands, robot, dry_run=dry_run, clock=clock)
+        slowest_rows = (pipeline.limits.largest_step / pipeline.limits.largest_change).max()
+        operator.rest_s = REST_S + float(slowest_rows) / embodiment.rate_hz
         schedule = ChunkSchedule(pipeline, speed=speed)
         self._guard = Guard(embodiment, operator, schedule.joints, tracking=not dry_run)
         self._grips = Grips(embodiment)
@@ -165,10 +167,11 @@ class Motion:
     def end(self, trip: Trip | None = None) -> None:
         """Come to rest and close the gate; return when nothing leaves any more."""
         self._asked = trip or Trip('', '')
-        deadline = self._clock() + REST_S
+        rest_s = self._operator.rest_s
+        deadline = self._clock() + rest_s
         while not self._operator.idle.is_set():
             if self._clock() > deadline:
-                raise EnvError('fault', f'the arm did not come to rest in {REST_S:g} s: no control thread')
+                raise EnvError('fault', f'the arm did not come to rest in {rest_s:.3g} s: no control thread')
             self.wait(self.now() + POLL_S)
 
     def wait(self, until_s: float) -> None:

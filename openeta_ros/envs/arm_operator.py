@@ -14,13 +14,15 @@ POLL_S = 0.05
 class Operator:
     """Whether the arm may move, the stop that latches, and what a person says of the scene.
 
-    `idle` is set while nothing is sent to the arm. `waiting` says for what a person is waited for; empty when
-    for nothing. `heard_s` is when who gives chunks last said that it lives; None where it never does.
+    `idle` is set while nothing is sent to the arm: `rest_s` after it must not move any more at the latest.
+    `waiting` says for what a person is waited for; empty when for nothing. `heard_s` is when who gives chunks
+    last said that it lives; None where it never does.
     """
 
     def __init__(self, *, enabled: bool = False) -> None:
         self.idle = threading.Event()
         self.idle.set()
+        self.rest_s = 0.0
         self.active = False
         self.enabled = enabled
         self.waiting = ''

@@ -30,10 +30,9 @@ from openeta_ros.nodes.description import load_contract
 from openeta_ros.nodes.goals import serve_goals
 from openeta_ros.nodes.sensors import SensorPublisher
 
-# The env that is a physical arm, its options among the parameters, and how long coming to rest may take.
+# The env that is a physical arm, and its options among the parameters.
 ARM = 'arm'
 ARM_OPTIONS = ('speed', 'dry_run', 'servo_hz', 'success')
-REST_S = 2.0
 
 
 class _Cancelled(Exception):
@@ -65,7 +64,8 @@ class EnvNode(ConfiguredNode):
     def on_stop(self) -> None:
         """Bring an arm to rest: the process is told to end. On any thread."""
         self._operator.active = False
-        self._operator.idle.wait(REST_S)
+        if not self._operator.idle.wait(self._operator.rest_s):
+            self.get_logger().error(f'the arm is not at rest after {self._operator.rest_s:.3g} s')
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Allow motion."""
