@@ -114,6 +114,6 @@ EnvFacade.from_spec(EnvSpec(backend='mujoco', task='reach', embodiment=load('lig
 
 def test_an_end_while_the_drawing_context_is_made_is_quiet() -> None:
     ended = subprocess.run(
-        [sys.executable, '-c', ENDED_WHILE_DRAWING_BEGINS], capture_output=True, text=True, timeout=60
+        [sys.executable, '-c', ENDED_WHILE_DRAWING_BEGINS], capture_output=True, text=True, timeout=240
     )
     assert ended.returncode == 7 and ended.stderr == ''

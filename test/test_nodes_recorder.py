@@ -30,7 +30,8 @@ from openeta_ros.episodes.recorded_qos import offered
 from openeta_ros.episodes.recording import facts
 from openeta_ros.nodes.messages import chunk_message
 
-RELIABLE = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
+# Of a depth that keeps what a recorder does not take at once on a busy machine.
+RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
 BEST_EFFORT = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 FRONT, JOINTS, CHUNKS = '/camera/front/image_raw', '/joint_states', '/policy/action_chunk'
