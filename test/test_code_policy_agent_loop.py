@@ -30,7 +30,7 @@ def test_two_wrong_snippets_are_read_about_and_the_third_solves_the_task(tmp_pat
         env={**os.environ, 'MUJOCO_GL': 'egl'},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=550,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'solved in turn 3' in done.stdout

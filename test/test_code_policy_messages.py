@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,13 @@ import pytest
 from test_code_policy_runs import run
 
 from openeta_ros.code_policy import Budgets, CodePolicyStatus
+from openeta_ros.code_policy.child import Line
 from openeta_ros.code_policy.confine import WALLS
 from openeta_ros.code_policy.run import greeting
 from openeta_ros.code_policy.shared import LEAST_BYTES, SHARED_BYTES, SharedMemory, SharedReader
 from openeta_ros.code_policy.values import MOST_NUMBERS, Step, pack, unpack
-from openeta_ros.vector_policy import WireError
+from openeta_ros.vector_policy import WireError, wire
+from openeta_ros.vector_policy.frames import FrameSocket
 from openeta_ros.vector_policy.wire import DTYPES
 
 
@@ -118,6 +122,27 @@ RESULT = sum(seen.nbytes for seen, _ in kept)
     )
     assert result.status is CodePolicyStatus.EXECUTED, result.content
     assert result.details['result'] * 2 > SHARED_BYTES
+
+
+def test_an_answer_that_is_not_read_to_its_end_is_not_continued_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(connection: FrameSocket) -> Any:
+        raise MemoryError
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        line, runtime = Line(FrameSocket(theirs)), FrameSocket(ours)
+        wire.send(runtime, 'ok', {'value': 1})
+        assert line.ask({'call': 'observe'}, {})[:2] == ('ok', {'value': 1})
+        monkeypatch.setattr('openeta_ros.code_policy.child.wire', SimpleNamespace(send=wire.send, recv=full))
+        with pytest.raises(MemoryError):
+            line.ask({'call': 'observe'}, {})
+        with pytest.raises(RuntimeError, match='not read to its end'):
+            line.ask({'call': 'observe'}, {})
+        line.send('close', {})
+        told = [wire.recv(runtime)[:2] for _ in range(3)]
+    assert [(op, fields['number']) for op, fields in told] == [('act', 0), ('act', 1), ('close', 2)]
 
 
 @pytest.mark.parametrize(
