@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -398,6 +399,23 @@ def test_strict_refuses_where_something_cannot_be_enforced(monkeypatch: pytest.M
     result = run('RESULT = 1', config=SandboxConfig(isolation='process', strict=False))
     assert result.status is CodePolicyStatus.EXECUTED
     assert result.details['isolation']['not_enforced'] == lacking['not_enforced']
+
+
+def test_a_process_that_cannot_be_started_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **keywords: Any) -> Any:
+        raise OSError('no more processes')
+
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    api, before = make_api(), set(os.listdir('/proc/self/fd'))
+    for name in ('isolation.subprocess.Popen', 'isolation.os.pipe', 'shared.os.memfd_create'):
+        with monkeypatch.context() as broken:
+            broken.setattr(f'openeta_ros.code_policy.{name}', full)
+            result = run('pass', api)
+        assert result.status is CodePolicyStatus.BLOCKED and result.details['error']['kind'] == 'isolation'
+        assert 'no more processes' in result.content
+    assert list(tmp_path.iterdir()) == [] and set(os.listdir('/proc/self/fd')) <= before
 
 
 def test_a_snippet_that_is_no_snippet_by_its_size_is_refused() -> None:

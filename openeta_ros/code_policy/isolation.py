@@ -84,13 +84,17 @@ class Cell:
     def __init__(self, config: SandboxConfig, budgets: Budgets) -> None:
         self.bubblewrap = without_bubblewrap(config.isolation)
         self.scratch = Path(tempfile.mkdtemp(prefix='snippet-'))
-        ours, theirs = socket.socketpair()
-        self.shared = SharedMemory()
-        self._output, output = os.pipe()
-        self._traceback, traceback = os.pipe()
-        try:
+        with contextlib.ExitStack() as failed, contextlib.ExitStack() as theirs:
+            failed.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+            connection, their_connection = socket.socketpair()
+            failed.callback(connection.close)
+            theirs.callback(their_connection.close)
+            self.shared = SharedMemory()
+            theirs.callback(os.close, self.shared.descriptor)
+            self._output, output = _pipe(failed, theirs)
+            self._traceback, traceback = _pipe(failed, theirs)
             setup = {
-                'socket_fd': theirs.fileno(),
+                'socket_fd': their_connection.fileno(),
                 'shared_fd': self.shared.descriptor,
                 'traceback_fd': traceback,
                 'readable': _python_paths(),
@@ -105,23 +109,13 @@ class Cell:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=(theirs.fileno(), self.shared.descriptor, traceback),
+                pass_fds=(their_connection.fileno(), self.shared.descriptor, traceback),
                 start_new_session=True,
             )
-        except BaseException:
-            ours.close()
-            os.close(self._output)
-            os.close(self._traceback)
-            shutil.rmtree(self.scratch, ignore_errors=True)
-            raise
-        finally:
-            theirs.close()
-            os.close(self.shared.descriptor)
-            os.close(output)
-            os.close(traceback)
+            failed.pop_all()
         for end in (self._output, self._traceback):
             os.set_blocking(end, False)
-        self.connection = FrameSocket(ours)
+        self.connection = FrameSocket(connection)
         self._ended: Ended | None = None
 
     def printed(self) -> bytes:
@@ -280,6 +274,14 @@ def _python_paths() -> tuple[str, ...]:
 
 def _import_paths() -> list[str]:
     return [str(Path(openeta_ros.__file__).parents[1]), str(Path(np.__file__).parents[1])]
+
+
+def _pipe(failed: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """Return the reading end of a pipe, which is ours, and the writing end."""
+    reading, writing = os.pipe()
+    failed.callback(os.close, reading)
+    theirs.callback(os.close, writing)
+    return reading, writing
 
 
 def _wait_exit(pid: int, timeout_s: float) -> None:
