@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,29 +59,32 @@ class Commanded:
         def rests() -> bool:
             count = len(self)
             time.sleep(QUIET_S)
+            heard = list(self._heard)
             if count < 2:
                 return False
-            new = list(self._heard)[count:]
             if silent:
-                return not new and self._steps()[-1] <= 2e-3 + ACCELERATION * self._gaps_s()[-1] ** 2 / 2
-            return all(values == self._heard[count - 1][1] for _, values in new)
+                steps, gaps_s = _steps(heard[-2:])
+                return len(heard) == count and bool(steps[0] <= 2e-3 + ACCELERATION * gaps_s[0] ** 2 / 2)
+            return all(values == heard[count - 1][1] for _, values in heard[count:])
 
         wait_until(rests, 120.0)
         rested_ns = time.time_ns()
         time.sleep(QUIET_S)
+        heard = list(self._heard)
         if silent:
-            assert not [values for at_ns, values in list(self._heard) if at_ns > rested_ns]
+            assert not [values for at_ns, values in heard if at_ns > rested_ns]
+        steps, gaps_s = _steps(heard)
         # What is sent a period late, after what was on time, is two of them further on.
-        assert (self._steps() <= (self._gaps_s() + 2.1 * PERIOD_S) * VELOCITY).all()
-
-    def _steps(self) -> np.ndarray:
-        return np.abs(np.diff(self.values, axis=0)).max(axis=1)
-
-    def _gaps_s(self) -> np.ndarray:
-        return np.diff([at_ns for at_ns, _ in self._heard]) / NS_PER_S
+        assert (steps <= (gaps_s + 2.1 * PERIOD_S) * VELOCITY).all()
 
     def _hear(self, message: Any, info: Any) -> None:
         self._heard.append((int(info['source_timestamp']), list(message.data)))
+
+
+def _steps(heard: Sequence[tuple[int, list[float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far the joint that moves most was commanded to move from each to the next, in what time."""
+    steps = np.abs(np.diff([values for _, values in heard], axis=0)).max(axis=1)
+    return steps, np.diff([at_ns for at_ns, _ in heard]) / NS_PER_S
 
 
 def swing(embodiment: Embodiment, rows: int = 400) -> np.ndarray:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,21 +209,24 @@ def test_drivers_that_fall_silent_end_motion_on_the_monotonic_clock(graph: Graph
     graph.commands.assert_comes_to_rest()
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
-def test_an_env_node_that_ends_or_is_killed_leaves_the_arm_at_rest(number: int, tmp_path: Path) -> None:
+def test_an_env_node_that_ends_or_is_killed_leaves_the_arm_at_rest(tmp_path: Path) -> None:
     embodiment = arm_contract(tmp_path, **PATIENT)
     path = str(embodiment.path)
     arm = {'env': 'arm', 'task': 'reach', 'embodiment': path, 'enabled': True, 'max_steps': 10_000}
     with (
         environment(),
         node_process('mock', tmp_path / 'mock.log', embodiment=path, task='reach', camera_hz=20.0) as mock,
-        node_process('env', tmp_path / 'env.log', **arm) as env_process,
-        spinning('tester') as (node, process),
     ):
-        graph = Graph(node, process, env_process, mock, embodiment)
-        graph.env.wait_until_found(time.monotonic() + 120.0)
-        graph.ready()
-        error = graph.moving(lambda: env_process.send_signal(number))
-        assert error.kind in ('gone', 'inactive')
-        graph.commands.assert_comes_to_rest()
-        wait_until(lambda: not node.count_publishers(f'/{TOPIC}'), 120.0)  # who commanded has gone too
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with (
+                node_process('env', tmp_path / f'env{number}.log', **arm) as env_process,
+                spinning('tester') as (node, process),
+            ):
+                graph = Graph(node, process, env_process, mock, embodiment)
+                graph.env.wait_until_found(time.monotonic() + 120.0)
+                graph.ready()
+                error = graph.moving(partial(env_process.send_signal, number))
+                assert error.kind in ('gone', 'inactive')
+                graph.commands.assert_comes_to_rest()
+                # Who commanded has gone too.
+                wait_until(lambda graph=graph: not graph.node.count_publishers(f'/{TOPIC}'), 120.0)

@@ -130,10 +130,9 @@ def test_who_gave_the_chunk_is_gone_and_the_arm_holds(what: str, tmp_path: Path)
             assert evaluation.status.reason.startswith('abandoned: who gives chunks said nothing')
 
 
+# One that is noticed, and one that is waited for; more of a policy's ends is in test_nodes_policy_life.
 POLICIES: dict[str, tuple[str, int]] = {
     'policy node killed': ('openeta_ros.nodes.policy', signal.SIGKILL),
-    'policy node frozen': ('openeta_ros.nodes.policy', signal.SIGSTOP),
-    'policy killed': ('openeta_ros.vector_policy', signal.SIGKILL),
     'policy frozen': ('openeta_ros.vector_policy', signal.SIGSTOP),
 }
 
