@@ -28,7 +28,7 @@ from openeta_ros.envs.arm_servo import raise_priority
 # How often it tells how it is, and the seconds that its start and end may take.
 REPORT_S = 0.1
 START_S, END_S = 60.0, 2.0
-# So long it may be silent before it is given up, or twice the watchdog's time where that is more.
+# So long it may be silent before it is given up, or for the watchdog's time where that is more.
 GONE_S = 2.0
 
 
@@ -85,7 +85,7 @@ class RemoteFollower:
         if self._hear():
             self._heard_s = time_s
         silent_s = time_s - self._heard_s
-        if silent_s > max(GONE_S, 2 * self._patience_s):
+        if silent_s > max(GONE_S, self._patience_s):
             self._process.kill()
             self._end()
         if silent_s > self._patience_s:
