@@ -11,7 +11,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
-from contracts import light_arm_with, refused_by
+from contracts import QUICK_ARM, contract, light_arm_with, refused_by, small_pictures, written
 
 from openeta_ros.embodiment import load
 from openeta_ros.envs import EnvFacade, EnvSpec, registry
@@ -45,7 +45,7 @@ from openeta_ros.embodiment import load
 from openeta_ros.envs import EnvFacade, EnvSpec
 
 def work():
-    panda, light = 'franka_genesis', 'light_arm'
+    panda, light = sys.argv[1:]
     for robot, task in ((panda, 'pick_cube'), (panda, 'reach'), (light, 'stack_cubes')):
         with EnvFacade.from_spec(EnvSpec('genesis', task, load(robot))) as env:
             env.reset(0)
@@ -68,10 +68,11 @@ print(*lines, sep='\\n')
 
 @pytest.mark.slow
 def test_any_task_and_robot_runs_on_a_worker_thread_silently_with_the_same_kernels(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv('QD_ENABLE_PYBUF', raising=False)  # a test before this one may have set it
-    command = [sys.executable, '-c', TASKS_ON_A_THREAD]
+    panda = written(small_pictures(contract('franka_genesis')), tmp_path).path
+    command = [sys.executable, '-c', TASKS_ON_A_THREAD, str(panda), QUICK_ARM]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     if run.stderr:  # the first on this machine: it compiled, and said so
         run = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -83,7 +84,8 @@ def test_any_task_and_robot_runs_on_a_worker_thread_silently_with_the_same_kerne
 
 @pytest.mark.slow
 def test_the_same_robot_as_urdf_picks_the_cube_as_well(tmp_path: Path) -> None:
-    embodiment = light_arm_with(tmp_path, ('light_arm/light_arm.xml', 'light_arm/light_arm.urdf'))
+    urdf = ('light_arm/light_arm.xml', 'light_arm/light_arm.urdf')
+    embodiment = light_arm_with(tmp_path, urdf, ('size: [240, 320]', 'size: [60, 80]'))
     with EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', embodiment)) as env:
         env.reset(0)
         assert env.chunk_step(env.expert())[-1].terminated
@@ -92,8 +94,8 @@ def test_the_same_robot_as_urdf_picks_the_cube_as_well(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_envs_at_once_do_not_disturb_each_other() -> None:
     with (
-        EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', load('light_arm'))) as one,
-        EnvFacade.from_spec(EnvSpec('genesis', 'reach', load('light_arm'))) as other,
+        EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', load(QUICK_ARM))) as one,
+        EnvFacade.from_spec(EnvSpec('genesis', 'reach', load(QUICK_ARM))) as other,
     ):
         before = one.reset(0)['frames_front']
         assert (other.reset(0)['frames_front'] != before).any()
@@ -160,7 +162,7 @@ def test_light_meshes_look_the_same_with_a_fifth_of_the_faces_and_collide_as_bef
 
 @pytest.mark.slow
 def test_an_env_goes_back_to_a_snapshot_bit_for_bit_also_amid_a_grasp_and_after_another_scene() -> None:
-    with EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', load('light_arm'))) as env:
+    with EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', load(QUICK_ARM))) as env:
         env.reset(1)
         rows = env.expert()
         rows = rows[: len(env.chunk_step(rows))]
