@@ -138,6 +138,17 @@ def test_nothing_outlives_a_guard_that_is_killed(directory):
         os.killpg(os.getpgid(child), signal.SIGKILL)
 
 
+def test_a_guard_that_was_stopped_for_a_while_keeps_its_policy(directory):
+    with open_policy(directory) as policy:
+        _, guard, *_ = pids(directory)
+        os.kill(guard, signal.SIGSTOP)  # as Ctrl-Z does
+        time.sleep(0.3)
+        os.kill(guard, signal.SIGCONT)
+        time.sleep(0.3)
+        assert alive(guard)
+        assert policy.act({})['action'] == [1.0]
+
+
 def test_a_policy_started_in_a_thread_outlives_that_thread(directory):
     opened = []
 

@@ -32,7 +32,8 @@ OWNER_CHECK_S = 0.1
 def main(owner: int, folder: str, command: list[str]) -> int:
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans among the descendants become children of this process
-    events = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    events = ends | {signal.SIGCHLD}
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, events)
     own_pid = os.getpid()
     child = os.fork()
@@ -48,7 +49,8 @@ def main(owner: int, folder: str, command: list[str]) -> int:
     # Looked at, not reaped: while its leader is a zombie, the group's number cannot become another's.
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         event = signal.sigtimedwait(events, OWNER_CHECK_S)
-        if os.getppid() != owner or (event is not None and event.si_signo != signal.SIGCHLD):
+        # Stopped and continued, it returns an event that never was (its timeout passed in an interruption).
+        if os.getppid() != owner or (event is not None and event.si_signo in ends):
             break
     with contextlib.suppress(ProcessLookupError):  # it has not come to setsid yet
         os.killpg(child, signal.SIGKILL)
