@@ -64,7 +64,7 @@ def spinning(
     finally:
         stop.set()
         executor.wake()
-        thread.join(5.0)
+        thread.join()
         process.finish(lambda: None)
         node.destroy_node()
         rclpy.shutdown(context=context)
@@ -82,7 +82,7 @@ def node_process(name: str, log: Path, **parameters: Value) -> Iterator[subproce
     finally:
         process.terminate()
         try:
-            process.wait(10.0)
+            process.wait(30.0)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -98,7 +98,7 @@ def processes_with(variable: str, value: str) -> list[str]:
     return found
 
 
-def wait_until(condition: object, timeout_s: float = 60.0) -> None:
+def wait_until(condition: object, timeout_s: float = 120.0) -> None:
     """Wait until a callable returns something true; fail when it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():  # type: ignore[operator]
