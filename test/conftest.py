@@ -17,22 +17,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The files that take longest come first, in this order, so that no worker is left alone with one at the end.
-# The first has the kernels of Genesis compiled; when the next comes that needs them, they are there.
+# The first has the kernels of Genesis compiled; the next that needs them comes when they should be there.
 LONGEST = (
     'test_env_genesis',
     'test_nodes_graph',
     'test_cli_workers',
-    'test_cli_doctor_arm',
-    'test_embodiment_robots',
+    'test_nodes_arm_killed',
+    'test_faults',
+    'test_nodes_arm_env',
+    'test_nodes_replay',
+    'test_env_conformance',
     'test_cli_transports',
     'test_cli_eval',
-    'test_env_conformance',
-    'test_nodes_arm_env',
-    'test_nodes_policy',
+    'test_cli_doctor_arm',
     'test_mock_outcomes',
-    'test_faults',
+    'test_nodes_recorder',
+    'test_nodes_policy_life',
+    'test_nodes_arm_people',
+    'test_nodes_diagnostics',
+    'test_nodes_policy',
     'test_nodes_code_policy',
-    'test_nodes_replay',
+    'test_nodes_env',
 )
 
 KERNELS = """
