@@ -62,7 +62,7 @@ CAMERAS = ('head_camera', 'left_camera', 'right_camera')
 REPLY = np.linspace(-1, 1, 700, dtype=np.float32).reshape(50, 14)
 #: Before anything is measured: the first calls fill caches, and grow socket buffers.
 WARM_UP_CALLS = 10
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 120.0
 
 POLICY = """
 import numpy as np
