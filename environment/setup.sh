@@ -97,7 +97,7 @@ mkdir -p "$stamps" 2>/dev/null || true
 [ -x "$venv/bin/python" ] && [ "$(cat "$stamps/venv" 2>/dev/null)" = "$mode $version" ] || {
   [ -e "$venv/bin" ] && say 'the Python or the ROS 2 to build against changed: .venv is made anew'
   rm -rf "$venv"
-  say "setting up .venv (ROS 2: $mode); the first time takes about four minutes and 5 GB"
+  say "setting up .venv (ROS 2: $mode); the first time takes about five minutes and 5 GB"
   system_packages
   "$python" -m venv $([ "$mode" = wheels ] || echo --system-site-packages) "$venv" \
     || fail "'$python -m venv' failed (on Debian and Ubuntu it is in the package python3-venv)"
@@ -112,6 +112,6 @@ if [ "$mode" = wheels ]; then
 fi
 step python '3/5 PyTorch, Genesis, MuJoCo and the Python packages (about two minutes, 4 GB)' \
   setup.py setup.cfg environment/constraints.txt -- python_packages
-step messages '4/5 building openeta_msgs with colcon (about a minute)' openeta_msgs environment/setup.sh -- build_messages
+step messages '4/5 building openeta_msgs with colcon (one to two minutes)' openeta_msgs environment/setup.sh -- build_messages
 step package '5/5 building openeta_ros with colcon' \
   setup.py setup.cfg package.xml launch config examples -- colcon_build openeta_ros
