@@ -37,9 +37,9 @@ from openeta_ros.nodes.keys import Keys
 from openeta_ros.nodes.messages import time_message
 from openeta_ros.nodes.parameters import RATE
 from openeta_ros.nodes.runtime import Stopping
+from openeta_ros.observation import NS_PER_S
 
 CLOCK = '/clock'
-NS_PER_S = 1_000_000_000
 # How often a goal's feedback, and the pauses of a node without /clock, come.
 FEEDBACK_S = 0.25
 # How long subscribers may take to receive the last messages before their publisher goes.

@@ -22,7 +22,7 @@ from rclpy.qos import QoSProfile
 from openeta_ros.episodes.recorder import Recording
 from openeta_ros.episodes.rosbag2_folder import FOREVER, Profile, profile
 from openeta_ros.nodes.subscription import IDENTITY_BYTES, StreamSubscription
-from openeta_ros.observation import ObservationError
+from openeta_ros.observation import NS_PER_S, ObservationError
 
 # How often it is looked whether topics and publishers have come or gone.
 LOOK_S = 0.2
@@ -33,7 +33,6 @@ DEPTH, PICTURE_DEPTH = 2000, 64
 LARGE = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage', 'sensor_msgs/msg/PointCloud2')
 # What rmw says where publishers do not number their messages.
 UNNUMBERED = (None, 2**64 - 1)
-NS_PER_S = 1_000_000_000
 
 
 class Taking:
