@@ -8,8 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that; the tests of
 # Ctrl-C need it as it is in a terminal.
@@ -17,7 +20,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The files that take longest come first, in this order, so that no worker is left alone with one at the end.
-# The first has the kernels of Genesis compiled; the next that needs them comes when they should be there.
 LONGEST = (
     'test_env_genesis',
     'test_nodes_graph',
@@ -26,7 +28,6 @@ LONGEST = (
     'test_faults',
     'test_nodes_arm_env',
     'test_nodes_replay',
-    'test_env_conformance',
     'test_cli_transports',
     'test_cli_eval',
     'test_cli_doctor_arm',
@@ -52,12 +53,15 @@ with EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', load('franka_genesis'))
 
 @pytest.fixture(scope='session')
 def genesis_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have Genesis compile its kernels once, before the workers would each do so beside each other.
+    """Have Genesis compile its kernels once, in a process whose end stores them.
 
     A busy machine may take long for it: tests that need them have a `timeout` of their own.
     """
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if 'PYTEST_XDIST_WORKER' in os.environ else own
+    caches = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
+    if any(caches.glob('quadrants/*/openeta_ros-genesis*')):
+        return  # they were compiled on this machine
     with (shared / 'genesis_kernels').open('a+') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if lock.tell() == 0:
@@ -65,7 +69,31 @@ def genesis_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
             lock.write('compiled')
 
 
+class Together(LoadFileScheduling):
+    """Files as a whole on one worker, and all of Genesis on one.
+
+    Until its first scene is there takes a process half a minute.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return 'genesis' if is_genesis(nodeid) else str(super()._split_scope(nodeid))
+
+
+def is_genesis(nodeid: str) -> bool:
+    """Whether a test makes scenes in Genesis."""
+    return 'test_env_genesis' in nodeid or 'genesis-franka' in nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Tests go to workers as `Together` says."""
+    return Together(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, each as a whole: workers get them in this order."""
     places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+    def place(item: pytest.Item) -> int:
+        return -1 if is_genesis(item.nodeid) else places.get(item.path.stem, len(places))
+
+    items.sort(key=place)
