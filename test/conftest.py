@@ -84,6 +84,7 @@ def is_genesis(nodeid: str) -> bool:
     return 'test_env_genesis' in nodeid or 'genesis-franka' in nodeid
 
 
+@pytest.hookimpl(optionalhook=True)  # `-p no:xdist` is no mistake
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     """Tests go to workers as `Together` says."""
     return Together(config, log)
