@@ -57,6 +57,16 @@ def test_the_moment_of_a_damaged_picture_is_missing_and_says_why(tmp_path: Path)
     assert assembler.at(T0 + 150 * MS)['qpos'][1] == 0.03
 
 
+def test_where_the_next_one_will_do_damaged_and_lost_ones_are_passed_over_and_none_before_is_taken(
+    tmp_path: Path,
+) -> None:
+    assembler = fed(tmp_path, (2,))
+    assert assembler.streams_from(T0 + 50 * MS).stamp_ns == T0 + 50 * MS
+    assert assembler.streams_from(T0 + 75 * MS).stamp_ns == T0 + 150 * MS
+    with pytest.raises(MissingStream, match='camera front'):
+        assembler.streams_from(T0 + 151 * MS)
+
+
 def test_pictures_that_are_all_damaged_are_named(tmp_path: Path) -> None:
     assembler = fed(tmp_path, (0, 1, 2, 3))
     assert assembler.latest() is None

@@ -17,10 +17,7 @@ from openeta_msgs.msg import ArmStatus
 from openeta_ros.embodiment import Embodiment
 from openeta_ros.nodes.held import HeldEnv
 from openeta_ros.nodes.runtime import Process
-from openeta_ros.observation import MissingStream, Observation
 
-# Seconds after which a picture that others have had is taken for lost on its way; the next one will do.
-LOST_S = 1.0
 KEYS = 'Enter: the scene is in order; s, Enter: solved; f, Enter: failed'
 
 
@@ -75,12 +72,3 @@ class ArmEnv(HeldEnv):
 
     def _waits(self) -> bool:
         return bool(self._status.state == 'waiting')
-
-    def _see(self, stamp_ns: int) -> Observation:
-        """Return the observation of a stamp; the newest there is where a picture was lost on its way."""
-        if self._observation is not None and stamp_ns == self._observation.stamp_ns:
-            return self._observation
-        try:
-            return self._seen(stamp_ns, LOST_S)
-        except MissingStream:
-            return super()._see(0)

@@ -21,9 +21,13 @@ from openeta_ros.envs import EnvError
 from openeta_ros.nodes.peer import POLL_S
 from openeta_ros.nodes.remote import GraphEnv, PatientActionClient
 from openeta_ros.nodes.runtime import Process
+from openeta_ros.observation import Observation
 
 # How often it is told that who gives chunks lives.
 ALIVE_S = 0.05
+# Seconds for which the first picture of an episode is on its way, and not lost: in simulated time a reset may
+# set time back, and until that is seen here the pictures of before seem to have come after it.
+LOST_S = 1.0
 
 
 class HeldEnv(GraphEnv):
@@ -37,6 +41,7 @@ class HeldEnv(GraphEnv):
         self, node: Node, process: Process, name: str, embodiment: Embodiment, *, row_timeout_s: float
     ) -> None:
         super().__init__(node, process, name, embodiment, row_timeout_s=row_timeout_s)
+        self._real_time = False
         self._chunks = PatientActionClient(node, StepChunk, f'{name}/step_chunk')
         alive = node.create_publisher(Empty, f'{name}/alive', 1)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -51,6 +56,22 @@ class HeldEnv(GraphEnv):
         goal = self._chunks.send_goal_async(StepChunk.Goal(chunk=chunk))
         handle = self.peer.wait(goal, self._row_timeout_s, 'the action step_chunk')
         return _Answer(handle, handle.get_result_async())
+
+    def _see(self, stamp_ns: int) -> Observation:
+        """Return the observation of this stamp; of an arm (an env in real time) the first one from it on.
+
+        The pictures of its drivers are mostly best effort: one that the env has had may be lost on its way to
+        here. Then the next complete set is taken, within the same deadline; never one from before the stamp,
+        which would not show what the row did.
+        """
+        before = self._observation
+        if before is None:
+            self._real_time = bool(self.descriptor().get('real_time'))
+        if not self._real_time:
+            return super()._see(stamp_ns)
+        if before is not None and stamp_ns <= before.stamp_ns:
+            return before
+        return self._observed(stamp_ns, LOST_S if before is None else 0.0)
 
     def _stop(self, future: Any) -> Sequence[StepResultMessage]:
         future.handle.cancel_goal_async()

@@ -7,6 +7,7 @@ The runner sees what it sees in one process: the same arrays, bit for bit, and t
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 import threading
@@ -91,7 +92,7 @@ class GraphEnv:
     def reset(self, seed: int) -> Observation:
         """Begin an episode."""
         answer = self.peer.call(self._reset, Reset.Request(seed=seed), self._scene_timeout_s)
-        self._step_before = 0
+        self._step_before, self._observation = 0, None
         self._bridge.new_episode()
         self._conditions_before = self._bridge.condition_counts()
         return self._see(messages.time_ns(answer.stamp))
@@ -183,15 +184,22 @@ class GraphEnv:
         return False
 
     def _see(self, stamp_ns: int) -> Observation:
+        """Return the observation of exactly this stamp.
+
+        A simulator draws each picture once, and they come reliably: any other one is of another state.
+        """
+        return self._observed(stamp_ns, math.inf)
+
+    def _observed(self, stamp_ns: int, lost_s: float) -> Observation:
+        """Return the observation of a stamp, or the next; `lost_s` is that of `Bridge.wait_for`."""
         try:
-            return self._seen(stamp_ns, self._row_timeout_s)
+            streams, self._observation = self._bridge.wait_for(
+                stamp_ns, self._row_timeout_s, self.peer.check, lost_s=lost_s
+            )
         except MissingStream as missing:
             raise EnvError(
                 'stream', f'waited {self._row_timeout_s:g} s for an observation: {missing}'
             ) from None
-
-    def _seen(self, stamp_ns: int, timeout_s: float) -> Observation:
-        streams, self._observation = self._bridge.wait_for(stamp_ns, timeout_s, self.peer.check)
         self._sensors = _sensors(streams)
         return self._observation
 

@@ -7,6 +7,7 @@ own conversion, and one decoder for both.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -104,7 +105,12 @@ class Bridge:
         )
 
     def wait_for(
-        self, stamp_ns: int, timeout_s: float, check: Callable[[], None] | None = None
+        self,
+        stamp_ns: int,
+        timeout_s: float,
+        check: Callable[[], None] | None = None,
+        *,
+        lost_s: float = math.inf,
     ) -> tuple[Streams, Observation]:
         """Return what the streams said at a stamp, waiting until it has come.
 
@@ -112,6 +118,8 @@ class Bridge:
             stamp_ns: stamp of the clock camera's picture; 0 takes the newest picture that pairs.
             timeout_s: seconds to wait at most, of the monotonic clock.
             check: called now and then meanwhile; what it raises ends the wait.
+            lost_s: seconds from which on the picture counts as lost when others have come after it: then the
+                first of these that pairs will do.
 
         Raises:
             MissingStream: something did not come in time, or cannot come: which, and what is known about it.
@@ -121,7 +129,7 @@ class Bridge:
         with self._changed:
             while True:
                 try:
-                    streams = self._assembler.streams_at(stamp_ns) if stamp_ns else self._newest()
+                    streams = self._streams(stamp_ns, lost=time.monotonic() - begin >= lost_s)
                     if self._begins:  # whatever was handed over meanwhile, of the episode before
                         self._assembler.new_episode()
                         self._begins = False
@@ -170,6 +178,11 @@ class Bridge:
         self._node.destroy_timer(self._timer)
         for subscription in self.subscriptions:
             subscription.close()
+
+    def _streams(self, stamp_ns: int, *, lost: bool) -> Streams:
+        if not stamp_ns:
+            return self._newest()
+        return self._assembler.streams_from(stamp_ns) if lost else self._assembler.streams_at(stamp_ns)
 
     def _newest(self) -> Streams:
         streams = self._assembler.latest_streams()

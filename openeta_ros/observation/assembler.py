@@ -227,6 +227,24 @@ class Assembler:
         except DamagedImage as error:
             raise MissingStream([error.reason]) from None
 
+    def streams_from(self, stamp: int) -> Streams:
+        """Return what the streams said at the first clock picture from a stamp on that is complete: where the
+        one of this stamp was lost, is damaged or pairs with nothing, the next that is there.
+
+        Raises:
+            MissingStream: what lacks at the stamp; nothing complete has come from then on.
+            ImageError: a picture cannot be decoded.
+        """
+        try:
+            return self.streams_at(stamp)
+        except MissingStream:
+            for later in self.clock_stamps():
+                # What comes in order comes no more when others have come after it.
+                if later > stamp and self.awaited(later) is None and not self._pairer.pair(later)[1]:
+                    with contextlib.suppress(MissingStream):
+                        return self.streams_at(later)
+            raise
+
     def at(self, stamp: int) -> Observation:
         """Return the observation of `streams_at`.
 
