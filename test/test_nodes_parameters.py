@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from openeta_ros.embodiment.resources import local_policy
 from openeta_ros.episodes import EvalSettings
 from openeta_ros.nodes import launching
 from openeta_ros.nodes.graph import eval_graph
-from openeta_ros.nodes.parameters import NODES, Parameter, policy_source
+from openeta_ros.nodes.parameters import NODES, Parameter
 
 LAUNCH = Path(__file__).parents[1] / 'launch'
 EVERY = [
@@ -70,10 +73,16 @@ def test_the_graph_hands_on_what_differs_from_the_defaults() -> None:
 
 def test_a_shipped_policy_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert (Path(policy_source('examples/zero_policy')) / 'policy.yaml').is_file()
+    shipped = local_policy('examples/zero_policy')
+    assert shipped is not None and shipped.is_absolute() and (shipped / 'policy.yaml').is_file()
     (tmp_path / 'mine').mkdir()
-    assert policy_source('mine') == str(tmp_path / 'mine')
-    assert policy_source('127.0.0.1:5000') == '127.0.0.1:5000'
+    assert local_policy('mine') == tmp_path / 'mine'
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind('s')
+        assert local_policy('s') == tmp_path / 's'
+    os.mkfifo('pipe')  # whose reader would wait
+    for other in ('127.0.0.1:5000', '', 'pipe', 'n' * 300, 'nul\0'):
+        assert local_policy(other) is None
 
 
 def test_starting_a_graph_imports_no_ros() -> None:

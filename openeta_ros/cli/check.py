@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from openeta_ros.cli.checks import Check, tell
 from openeta_ros.cli.errors import UsageError
-from openeta_ros.cli.wanted import NO_POLICY, local_policy
+from openeta_ros.cli.wanted import NO_POLICY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,6 +89,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _checks(args: argparse.Namespace, embodiment: Embodiment, kinematics: Kinematics) -> Iterator[Check]:
     """Make one check after the other, until one that nothing can follow."""
+    from openeta_ros.embodiment.resources import local_policy
     from openeta_ros.episodes.policy import LocalPolicy
     from openeta_ros.vector_policy import ManifestError, PolicyUnavailable
     from openeta_ros.vector_policy.process import checked_manifest, open_policy

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from openeta_ros.cli.arguments import positive_seconds
 from openeta_ros.cli.errors import UsageError
-from openeta_ros.cli.wanted import NO_POLICY, local_policy
+from openeta_ros.cli.wanted import NO_POLICY
 
 HELP = 'serve a policy of a directory at an address, for an evaluation or a robot elsewhere'
 
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Serve until the last client is gone; return the server's exit code."""
+    from openeta_ros.embodiment.resources import local_policy
     from openeta_ros.vector_policy import ManifestError, WireError, wire
     from openeta_ros.vector_policy.process import checked_manifest, start_server
 

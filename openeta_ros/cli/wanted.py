@@ -52,11 +52,12 @@ def check_env(env: str, task: str) -> None:
 def policy_source(source: str) -> str:
     """Return the absolute path of a policy that exists and whose policy.yaml is right, or the address of one,
     for which there is a key."""
+    from openeta_ros.embodiment.resources import local_policy
     from openeta_ros.vector_policy import ManifestError, WireError, wire
     from openeta_ros.vector_policy.process import checked_manifest
 
     path = local_policy(source)
-    if path is not None:
+    if path is not None and not path.is_socket():
         try:
             checked_manifest(path)
         except ManifestError as error:
@@ -66,22 +67,12 @@ def policy_source(source: str) -> str:
         family, _ = wire.parse_address(source)
     except WireError as error:
         raise UsageError(str(error)) from None
-    if family == 'AF_INET' or source.endswith('.sock') or _is_socket(source):
+    if family == 'AF_INET' or source.endswith('.sock') or path is not None:
         _check_key(source)
-        return source if family == 'AF_INET' else str(Path(source).absolute())
+        return source if family == 'AF_INET' else str(path or Path(source).absolute())
     raise UsageError(
         f'there is no policy at {source}: no directory with policy.yaml, no socket, and not HOST:PORT'
     )
-
-
-def local_policy(source: str) -> Path | None:
-    """Return the absolute path of a policy directory or policy.yaml, here or shipped with this package."""
-    from openeta_ros.embodiment.resources import PACKAGE, share_folders
-
-    for path in (Path(source), *(folder / source for folder in share_folders(PACKAGE))):
-        if os.path.isdir(path) or os.path.isfile(path):
-            return path.absolute()
-    return None
 
 
 def demonstration(text: str, namespace: str = '') -> str:
@@ -152,10 +143,6 @@ def folder_to_write(output: Path) -> None:
         raise UsageError(f'{output} cannot be made: {error.strerror}; name another --output') from None
     if not os.access(output, os.W_OK | os.X_OK):
         raise UsageError(f'{output} cannot be written into; name another --output')
-
-
-def _is_socket(source: str) -> bool:
-    return os.path.exists(source) and Path(source).is_socket()
 
 
 def _check_key(address: str) -> None:

@@ -6,8 +6,10 @@ ament_index_python is not needed for this, so that contracts load on a machine w
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import stat
 import sys
 import sysconfig
 from pathlib import Path
@@ -18,6 +20,8 @@ from openeta_ros.embodiment.errors import EmbodimentError, Problem
 PACKAGE = 'openeta_ros'
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE_SCHEME, FILE_SCHEME = 'package://', 'file://'
+# What a policy may be on disk: a directory, its policy.yaml, the socket of its server.
+POLICY_KINDS = (stat.S_IFDIR, stat.S_IFREG, stat.S_IFSOCK)
 
 
 def share_folders(package: str) -> list[Path]:
@@ -32,6 +36,18 @@ def share_folders(package: str) -> list[Path]:
     prefixes += [sys.prefix, os.path.join(sysconfig.get_path('purelib'), 'cmeel.prefix')]
     folders += [Path(prefix) / 'share' / package for prefix in prefixes]
     return folders
+
+
+def local_policy(source: str) -> Path | None:
+    """Return the absolute path of a policy that is here, or else shipped with this package.
+
+    None where there is none: what is named is an address, or nothing.
+    """
+    for path in (Path(source), *(folder / source for folder in share_folders(PACKAGE))):
+        with contextlib.suppress(OSError, ValueError):
+            if source and stat.S_IFMT(os.stat(path).st_mode) in POLICY_KINDS:
+                return path.absolute()
+    return None
 
 
 def resolve_uri(uri: str, relative_to: Path | None = None) -> Path:

@@ -24,6 +24,7 @@ from rich.console import Console
 from openeta_msgs.action import Evaluate, RunEpisode
 from openeta_msgs.msg import Failure
 from openeta_ros.embodiment import EmbodimentError
+from openeta_ros.embodiment.resources import local_policy
 from openeta_ros.envs import EnvError, Sensors, StepResult
 from openeta_ros.episodes import (
     EpisodeResult,
@@ -41,7 +42,6 @@ from openeta_ros.nodes import messages, runtime
 from openeta_ros.nodes.arm_env import ArmEnv
 from openeta_ros.nodes.description import load_contract
 from openeta_ros.nodes.goals import serve_goals
-from openeta_ros.nodes.parameters import policy_source
 from openeta_ros.nodes.peer import bring_up
 from openeta_ros.nodes.remote import GraphEnv, GraphPolicy
 from openeta_ros.vector_policy import PolicyUnavailable
@@ -142,7 +142,7 @@ class EvalNode(Node):
             **{name: values[name] for name in names}
             | {
                 'output': str(Path(output).absolute()),
-                'policy': policy_source(values['policy']),
+                'policy': str(local_policy(values['policy']) or values['policy']),
                 'embodiment': _absolute(values['embodiment']),
                 'demonstration': _absolute(values['demonstration']),
                 'max_steps': values['max_steps'] or None,

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from openeta_ros.embodiment.resources import PACKAGE, share_folders
 
 # The environment variable that tells eval the process ids of the other nodes (a JSON object by name), set by
 # who started them all, so that an exit is seen at once. Without it a killed node is noticed when its lease
@@ -325,12 +322,3 @@ EVALUATION = ('env', 'policy', 'eval')
 def launch_arguments(nodes: Iterable[str]) -> tuple[Parameter, ...]:
     """Return the parameters of these nodes, each once: what a launch file of them takes."""
     return tuple(dict.fromkeys(parameter for node in nodes for parameter in NODES[node]))
-
-
-def policy_source(text: str) -> str:
-    """Return a policy as it is opened: its absolute path when it is here or shipped with this package, else
-    as is."""
-    for folder in (Path.cwd(), *share_folders(PACKAGE)):
-        if text and (folder / text).exists():
-            return str((folder / text).absolute())
-    return text

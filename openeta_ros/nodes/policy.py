@@ -21,6 +21,7 @@ from openeta_msgs.action import Act
 from openeta_msgs.msg import ActionChunk
 from openeta_msgs.srv import Reset, SetDemonstration
 from openeta_ros.embodiment import Kinematics
+from openeta_ros.embodiment.resources import local_policy
 from openeta_ros.episodes import Demonstration, demonstration
 from openeta_ros.episodes.made_up import made_up_observation
 from openeta_ros.episodes.policy import LocalPolicy
@@ -30,7 +31,6 @@ from openeta_ros.nodes.description import load_contract
 from openeta_ros.nodes.diagnostics import Diagnostics, PolicyHealth
 from openeta_ros.nodes.goals import serve_goals
 from openeta_ros.nodes.observations import ObservationPublisher
-from openeta_ros.nodes.parameters import policy_source
 from openeta_ros.nodes.streams import Bridge
 from openeta_ros.observation import Observation
 from openeta_ros.vector_policy import PolicyUnavailable
@@ -88,7 +88,7 @@ class PolicyNode(ConfiguredNode):
         log_file = self._values['policy_log'] or None
         remote = self._opened.enter_context(
             open_policy(
-                policy_source(self._values['policy']),
+                local_policy(self._values['policy']) or self._values['policy'],
                 timeout_s=self._values['policy_timeout_s'],
                 log_file=log_file,
             )
