@@ -4,8 +4,9 @@ commands exactly, at the times at which they are sent, stays inside the limits."
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,45 @@ def test_a_chunk_that_the_control_thread_sees_late_begins_later(
     bench.assert_limits(1.25)
     assert motion.trip is None
     assert bench.robot.positions['shoulder_yaw'] == pytest.approx(rows[-1, 0], abs=0.2)
+
+
+@pytest.mark.parametrize('takes_s', [[0.03], [0.06], [0.04, 0.02, 0.0], [0.0, 0.07]])
+def test_a_path_that_takes_long_to_be_made_sets_the_arm_off_when_it_leaves(
+    tmp_path: Path, takes_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_of(tmp_path, 'joint_trajectory')
+    robot, prepare, takes = bench.robot, bench.robot.prepared, itertools.cycle(takes_s)
+
+    def prepared(commands: Sequence[Any]) -> Callable[[], None]:
+        if any(isinstance(command, PathCommand) for command in commands):
+            robot.advance(next(takes))
+        return prepare(commands)
+
+    robot.prepared = prepared  # type: ignore[method-assign]
+    monkeypatch.setattr('time.sleep', robot.advance)
+    rows = far(bench)
+    bench.env.chunk_step(rows)
+    bench.run(1.0)
+    bench.assert_limits(1.1)
+    assert robot.positions['shoulder_yaw'] == pytest.approx(rows[-1, 0], abs=0.01)
+
+
+def test_a_path_that_left_late_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(tmp_path, 'joint_trajectory')
+    send, stalls = bench.robot.send, iter([0.03])
+
+    def sent(commands: Sequence[Any]) -> None:
+        if any(isinstance(command, PathCommand) for command in commands):
+            bench.robot.advance(next(stalls, 0.0))
+        send(commands)
+
+    bench.robot.send = sent  # type: ignore[method-assign]
+    monkeypatch.setattr('time.sleep', bench.robot.advance)
+    bench.env.chunk_step(far(bench))
+    first, second = [time_s for time_s, one in bench.robot.log if isinstance(one, PathCommand)][-2:]
+    assert second - first < 2 * PERIOD_S
+    bench.run(1.0)
+    bench.assert_limits(1.1)
 
 
 def follower_of(bench: Bench, patience_s: float = WATCHDOG_S) -> PathFollower:

@@ -23,6 +23,7 @@ from std_msgs.msg import Empty, Float64MultiArray
 from trajectory_msgs.msg import JointTrajectory
 
 from openeta_msgs.srv import Reset, Step
+from openeta_ros.control.path import SAME
 from openeta_ros.embodiment import Embodiment, Kinematics, load
 from openeta_ros.envs import EnvError
 from openeta_ros.envs.arm_servo import raise_priority
@@ -38,8 +39,8 @@ TICK_S = 0.01
 # Velocities are taken over so many ticks, accelerations over twice as many: what is sent a millisecond late
 # is no acceleration.
 WINDOW = 5
-# Numbers further apart than so many ticks have a gap between them.
-GAP = 2.5
+# Numbers further apart than so many ticks have a gap between them; equal ones also when so many apart.
+GAP, GAP_STOOD = 2.5, 1.5
 # A motion may take so long to end.
 PATIENCE_S = 60.0
 ROWS, HORIZON = 60, 20
@@ -165,11 +166,12 @@ class Listener:
         """Yield the positions (N, J) every 10 ms, straight between what was sent.
 
         An arm that is told nothing for a while stands still: nobody asked that of it, and a piece ends there.
-        The next one begins where it stands.
+        The next one begins where it stands. Who sends late says by the same number again that it stood.
         """
         times = np.array([one[0] - heard[0][0] for one in heard]) / NS_PER_S
         values = np.array([one[1].data for one in heard])
-        gaps = np.flatnonzero(np.diff(times) > GAP * TICK_S) + 1
+        stood = np.abs(np.diff(values, axis=0)).max(axis=1) < SAME
+        gaps = np.flatnonzero(np.diff(times) > np.where(stood, GAP_STOOD, GAP) * TICK_S) + 1
         for piece in np.split(np.arange(len(times)), gaps):
             first = max(piece[0] - 1, 0)
             at = np.concatenate([[times[piece[0]] - TICK_S], times[piece]])

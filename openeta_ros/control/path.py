@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -35,19 +36,23 @@ class Path:
     deceleration: Array
     brake: Brake | None
 
-    def index(self, time_s: float) -> float:
-        """Return how many rows have passed at a time."""
-        return min(max(self.base, self.base + (time_s - self.base_s) / self.row_s), self.end)
+    def index(self, time_s: float | Array) -> Any:
+        """Return how many rows have passed at a time, or at times (K,)."""
+        rows = self.base + (time_s - self.base_s) / self.row_s
+        return np.minimum(np.maximum(rows, self.base), self.end)
 
     def resting(self, time_s: float) -> bool:
         """Whether the arm stands still from a time on."""
-        return self.index(time_s) >= self.end and time_s >= self.base_s
+        return bool(self.index(time_s) >= self.end and time_s >= self.base_s)
 
-    def row_at(self, time_s: float) -> tuple[Array, Array]:
-        """Return the wire row (D,) at a time, and its velocity per s."""
-        if self.brake is not None and time_s < self.base_s:
-            return self.brake.evaluate(time_s)
-        position, step = evaluate(self.control, max(self.index(time_s) - self.first, 1.0))
+    def row_at(self, time_s: float | Array) -> tuple[Array, Array]:
+        """Return the wire row (D,) at a time, and its velocity per s.
+
+        Or those (K, D) at times (K,), all of which are from `base_s` on.
+        """
+        if self.brake is not None and np.ndim(time_s) == 0 and time_s < self.base_s:
+            return self.brake.evaluate(float(time_s))
+        position, step = evaluate(self.control, np.maximum(self.index(time_s) - self.first, 1.0))
         return position, step / self.row_s
 
     @property
@@ -60,14 +65,17 @@ class Path:
         position, velocity = self.row_at(time_s)
         return self.native.targets(position), self.native.rates(velocity)
 
+    def sets_off(self, before: Path, time_s: float) -> bool:
+        """Whether this path leads away from where an arm on another one rests at a time."""
+        return before.resting(time_s) and before.end == self.base
+
     def wait_s(self, before: Path, time_s: float, slack_s: float) -> float | None:
         """Return how much later this path must come so that an arm on another one goes on from there.
 
         It must when it leads away from where the other one rests, and its time to do so is past. None when
         the arm has left it behind: it would leap, by more than its acceleration moves it in `slack_s`.
         """
-        from_rest = before.resting(time_s) and before.end == self.base
-        wait_s = max(time_s - self.base_s, 0.0) if from_rest else 0.0
+        wait_s = max(time_s - self.base_s, 0.0) if self.sets_off(before, time_s) else 0.0
         if self.index(time_s - wait_s) < self.first + 1:
             return None  # where the arm is on it is no longer known
         away = np.abs(self.row_at(time_s - wait_s)[0] - before.row_at(time_s)[0])

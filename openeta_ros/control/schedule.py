@@ -123,6 +123,7 @@ class ChunkSchedule:
         self._latencies_s: tuple[float, ...] = ()
         self._waiting = False
         self._brake: Brake | None = None
+        self._base_s = 0.0
 
     def start(self, qpos: npt.ArrayLike, time_s: float) -> None:
         """Begin at rest where the arm was measured to be, a wire row (D,); everything before is forgotten."""
@@ -216,8 +217,11 @@ class ChunkSchedule:
         """Return the wire row (D,) that is commanded at a time, the present or later."""
         return self._evaluate(time_s)[0]
 
-    def at(self, time_s: float) -> tuple[Array, Array]:
-        """Return positions and velocities (J,) of all commanded joints at a time, the present or later."""
+    def at(self, time_s: float | Array) -> tuple[Array, Array]:
+        """Return positions and velocities (J,) of all commanded joints at a time, the present or later.
+
+        Or those (K, J) at times (K,), none of which is in the slowing down after a hold.
+        """
         position, velocity = self._evaluate(time_s)
         native = self._pipeline.native
         return native.targets(position), native.rates(velocity)
@@ -241,9 +245,9 @@ class ChunkSchedule:
         """Whether the arm is commanded the same by a copy of this one that was changed since."""
         return self._control is other._control and self._brake is other._brake
 
-    def postpone(self, wait_s: float) -> None:
-        """Have an arm that rests set off so much later."""
-        self._base_s += wait_s
+    def set_off(self, time_s: float) -> None:
+        """Have an arm that rests set off at a time, if it should have done so before."""
+        self._base_s = max(self._base_s, time_s)
 
     def points(self, time_s: float, away: Array | float = 0.0) -> Points:
         """Return the whole path from now until rest, to be sent at once; one point when the arm rests.
@@ -258,10 +262,11 @@ class ChunkSchedule:
         knots = np.unique([*ahead, *(self._brake.stops_s if self._brake and braking else ())])
         knots = knots[np.append(np.diff(knots) > SHORTEST_S, True) & (knots > time_s + soonest_s)]
         knots = knots if len(knots) else np.array([time_s + max(self.row_s, SOONEST_S)])
-        states = [self.at(knot) for knot in knots]
-        velocities = np.array([velocity for _, velocity in states])
+        slowing, going = np.split(knots, [np.searchsorted(knots, self._base_s)])
+        states = np.stack([*map(self.at, slowing), *zip(*self.at(going), strict=True)])
+        positions, velocities = states.swapaxes(0, 1)
         velocities[-1] = 0.0
-        return Points(knots - time_s, np.array([position for position, _ in states]), velocities)
+        return Points(knots - time_s, positions, velocities)
 
     def stop_points(self, time_s: float, away: Array, *, there: bool) -> Points:
         """Return the one point at which an arm comes to rest whose controller measures it `away` (J,).
@@ -305,7 +310,7 @@ class ChunkSchedule:
     def _time(self, index: int) -> float:
         return self._base_s + (index - self._base) * self.row_s
 
-    def _evaluate(self, time_s: float) -> tuple[Array, Array]:
+    def _evaluate(self, time_s: float | Array) -> tuple[Array, Array]:
         return self.path().row_at(time_s)
 
     def _next(self, time_s: float) -> int:

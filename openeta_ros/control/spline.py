@@ -25,15 +25,17 @@ POSITION = np.array([[1, -3, 3, -1], [4, 0, -6, 3], [1, 3, 3, -3], [0, 0, 0, 1]]
 STEP = np.array([[-3, 6, -3], [0, -12, 9], [3, 6, -9], [0, 0, 3]]) / 6
 
 
-def evaluate(control: Array, index: float) -> tuple[Array, Array]:
+def evaluate(control: Array, index: float | Array) -> tuple[Array, Array]:
     """Return the position (D,) and the velocity (D,), per row time, at an index of control points (N, D).
 
-    The index is from 1 to N - 2, and N at least 4: one point more on each side has its part in the path.
+    Or those (K, D) at indices (K,). An index is from 1 to N - 2, and N at least 4: one point more on each
+    side has its part in the path.
     """
-    row = min(int(index), len(control) - 3)
-    powers = np.power(index - row, np.arange(4))
-    near = control[row - 1 : row + 3]
-    return POSITION @ powers @ near, STEP @ powers[:3] @ near
+    row = np.minimum(np.asarray(index, dtype=np.intp), len(control) - 3)
+    powers = np.power(np.asarray(index - row)[..., None], np.arange(4))
+    near = control[row[..., None] + np.arange(-1, 3)]
+    positions = (powers @ POSITION.T)[..., None, :] @ near
+    return positions[..., 0, :], ((powers[..., :3] @ STEP.T)[..., None, :] @ near)[..., 0, :]
 
 
 @dataclass(frozen=True)

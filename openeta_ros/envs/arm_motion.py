@@ -83,7 +83,7 @@ class Motion:
         self._asked: Trip | None = None
         self.trip: Trip | None = None
         self._dead = ''
-        self._path_due = self._take_due = self._rest_asked = False
+        self._path_due = self._take_due = self._rest_asked = self._sets_off = False
         self._planning_s = 0.0
         self._away: Array = np.zeros(len(schedule.joints))
         self._stuck = False
@@ -120,7 +120,7 @@ class Motion:
         schedule.start(qpos, self.now())
         self._grips.forget()
         self._asked = self.trip = None
-        self._path_due = self._rest_asked = False
+        self._path_due = self._rest_asked = self._sets_off = False
         self._take_due = True
         self._schedule = self._under_way = schedule
         self._operator.idle.clear()
@@ -309,9 +309,19 @@ class Motion:
                 return
             if wait_s:
                 new = copy.copy(new)
-                new.postpone(wait_s)
+                new.set_off(now_s)
+            self._sets_off = new.path().sets_off(before.path(), now_s)
             self._schedule = self._under_way = new
         self._path_due = self._take_due = True
+
+    def _set_off(self, time_s: float) -> None:
+        """Have an arm that rests set off when its path leaves, however long that takes to be made."""
+        with self._swap:
+            schedule = copy.copy(self._under_way)
+            schedule.set_off(time_s)
+            if self._schedule is self._under_way:
+                self._schedule = schedule
+            self._under_way = schedule
 
     def _hold(self, time_s: float, gate: Literal['open', 'braking']) -> None:
         """Have the schedule come to rest from a time on."""
@@ -322,7 +332,7 @@ class Motion:
             self._schedule = self._under_way = schedule
             self._gate = gate
             self._grips.drop()
-            self._rest_asked = False
+            self._rest_asked = self._sets_off = False
         self._path_due = self._take_due = moves
 
     def _brake(self, trip: Trip, now_s: float, vitals: Vitals) -> None:
@@ -337,6 +347,8 @@ class Motion:
     def _points(self, now_s: float, vitals: Vitals) -> Points:
         """Return the path to send. A controller begins it where it measures the arm."""
         if self._gate == 'open':
+            if self._sets_off:
+                self._set_off(now_s)
             return self._under_way.points(now_s, self._measured_away(vitals, now_s))
         return self._under_way.stop_points(now_s, self._away, there=self._stuck)
 

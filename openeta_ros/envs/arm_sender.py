@@ -15,7 +15,8 @@ from openeta_ros.control import Points
 from openeta_ros.control.commands import Command, Commands, describe
 from openeta_ros.envs.arm_robot import Robot
 
-# A path may be sent so much earlier or later than it was made for; it is made anew until then, so often.
+# A path is made for the moment at which it should be ready. One that is ready much earlier or later than
+# that, or has left later, is made anew, so often.
 PROMPT_S, ATTEMPTS = 2e-3, 3
 # Zeros are sent for so long when who sent velocities is gone.
 STANDSTILL_S = 1.0
@@ -50,18 +51,24 @@ class Sender:
         """Send a path; it begins when it leaves, which is not when it was begun to be made.
 
         `points_in` returns the path that begins in so many seconds. Return how long it takes; None where no
-        controller takes paths.
+        controller takes paths. A thread that stands still for a moment sends it late: then it is sent again.
         """
-        for _ in range(ATTEMPTS):
-            begin_s, making_s = self._clock(), self._making_s
-            points = points_in(making_s)
+        for attempt in range(ATTEMPTS):
+            leaves_s = self._clock() + self._making_s
+            points = points_in(self._making_s)
             commands = self._commands.paths(points)
+            if not commands:
+                return None
             prepared = None if self._dry_run else self._robot.prepared(commands)
-            self._making_s = self._clock() - begin_s
-            if abs(self._making_s - making_s) < PROMPT_S:
+            early_s = leaves_s - self._clock()
+            self._making_s -= early_s
+            if abs(early_s) > PROMPT_S and attempt < ATTEMPTS - 1:
+                continue
+            time.sleep(max(early_s, 0.0))
+            self.send(commands, prepared)
+            if self._dry_run or self._clock() - leaves_s < PROMPT_S:
                 break
-        self.send(commands, prepared)
-        return float(points.times_s[-1]) if commands else None
+        return float(points.times_s[-1])
 
     def stand_still(self, period_s: float) -> None:
         """End what would go on where nobody commands it any more."""
