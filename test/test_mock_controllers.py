@@ -21,7 +21,8 @@ from openeta_ros.envs.mock_controllers import (
 from openeta_ros.envs.mock_drives import Drives
 from openeta_ros.envs.mock_plant import BarePlant
 from openeta_ros.envs.mock_robot import MockRobot, state_streams
-from openeta_ros.envs.mock_trajectory import NS_PER_S, Point, Rejected, Trajectory, TrajectoryController
+from openeta_ros.envs.mock_trajectory import Point, Rejected, Trajectory, TrajectoryController
+from openeta_ros.observation import NS_PER_S
 
 REAL = [name for name in available() if all(arm.command for arm in load(name).arms.values())]
 STILL = np.zeros(2)

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from openeta_ros.control.commands import PATHS, Channel, channels
 from openeta_ros.embodiment import Embodiment, Kinematics, KinematicsError
 from openeta_ros.envs.backend import Array
-from openeta_ros.envs.mock_trajectory import NS_PER_S, Rejected, TrajectoryController
+from openeta_ros.envs.mock_trajectory import Rejected, TrajectoryController
+from openeta_ros.observation import NS_PER_S
 
 
 class Controller(Protocol):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from openeta_ros.envs.backend import Array
+from openeta_ros.observation import NS_PER_S
 
-NS_PER_S = 1_000_000_000
 NOTHING = np.empty(0)
 # A last velocity above this is no rest: what is left of zero in a message of another precision.
 AT_REST = 1e-6

@@ -20,8 +20,9 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from openeta_ros.control.commands import Channel, channels
 from openeta_ros.embodiment import Embodiment, Kinematics
 from openeta_ros.nodes.arm_checks import Finding
-from openeta_ros.nodes.messages import NS_PER_S, time_message
+from openeta_ros.nodes.messages import time_message
 from openeta_ros.nodes.streams import Bridge
+from openeta_ros.observation import NS_PER_S
 
 # A nudge takes so long, and the arm so much longer to be seen to have followed.
 NUDGE_S, PATIENCE_S = 0.5, 2.0

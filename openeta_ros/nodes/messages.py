@@ -20,10 +20,8 @@ from openeta_ros.control import ActionError
 from openeta_ros.embodiment import EmbodimentError
 from openeta_ros.envs import EnvError, StepResult
 from openeta_ros.episodes import DemonstrationError
-from openeta_ros.observation import MessageTypes, Observation, ObservationError
+from openeta_ros.observation import NS_PER_S, MessageTypes, Observation, ObservationError
 from openeta_ros.vector_policy import ManifestError, PolicyUnavailable
-
-NS_PER_S = 1_000_000_000
 
 
 @cache

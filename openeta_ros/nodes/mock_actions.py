@@ -20,7 +20,6 @@ from openeta_ros.envs.mock_controllers import Commanded, ForwardController
 from openeta_ros.envs.mock_robot import MockRobot
 from openeta_ros.envs.mock_trajectory import (
     CANCELED,
-    NS_PER_S,
     SUCCEEDED,
     SUCCESSFUL,
     Goal,
@@ -29,6 +28,7 @@ from openeta_ros.envs.mock_trajectory import (
     TrajectoryController,
 )
 from openeta_ros.nodes.mock_controllers import trajectory_of
+from openeta_ros.observation import NS_PER_S
 
 LOOK_S = 0.05
 

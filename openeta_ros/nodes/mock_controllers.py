@@ -18,7 +18,8 @@ from openeta_ros.embodiment import Embodiment
 from openeta_ros.envs.mock_controllers import Commanded, ForwardController, PoseController, activate
 from openeta_ros.envs.mock_robot import MockRobot
 from openeta_ros.envs.mock_trajectory import Point, Rejected, Trajectory, TrajectoryController
-from openeta_ros.nodes.messages import NS_PER_S, time_ns
+from openeta_ros.nodes.messages import time_ns
+from openeta_ros.observation import NS_PER_S
 
 # joint_trajectory_controller's subscription is best effort.
 COMMANDS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)

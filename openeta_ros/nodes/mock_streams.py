@@ -21,8 +21,8 @@ from openeta_ros.embodiment.schema import PoseTopic
 from openeta_ros.envs.backend import Picture
 from openeta_ros.envs.mock_robot import MockRobot, state_streams
 from openeta_ros.nodes.cameras import CameraInfos
-from openeta_ros.nodes.messages import NS_PER_S, octets, ros_types, time_message
-from openeta_ros.observation import image_message
+from openeta_ros.nodes.messages import octets, ros_types, time_message
+from openeta_ros.observation import NS_PER_S, image_message
 
 # joint_state_broadcaster's: who comes late still learns where the arm is.
 STATES = QoSProfile(

@@ -39,7 +39,7 @@ from openeta_ros.nodes.robot_operator import OperatorServices
 from openeta_ros.nodes.runtime import make_executor
 from openeta_ros.nodes.servo import RemoteFollower
 from openeta_ros.nodes.streams import Bridge
-from openeta_ros.observation import MissingStream, ObservationError
+from openeta_ros.observation import NS_PER_S, MissingStream, ObservationError
 from openeta_ros.observation.joints import JointReader
 from openeta_ros.observation.messages import stamp_ns
 
@@ -382,7 +382,7 @@ class GraphRobot:
         before, self._clock_before = self._clock_before, (now_s, ros_ns)
         if before is None:
             return
-        passed_s, ros_s = now_s - before[0], (ros_ns - before[1]) / messages.NS_PER_S
+        passed_s, ros_s = now_s - before[0], (ros_ns - before[1]) / NS_PER_S
         if self._sim_time():
             if ros_s:
                 self._heard['stale_clock', '/clock'] = now_s

@@ -14,8 +14,8 @@ from std_msgs.msg import Float64MultiArray, Header
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from openeta_ros.control.commands import Channel, Command, PathCommand, PoseCommand
-from openeta_ros.nodes.messages import NS_PER_S
 from openeta_ros.nodes.remote import PatientActionClient
+from openeta_ros.observation import NS_PER_S
 
 MESSAGES = {
     'joint_trajectory': JointTrajectory,
