@@ -186,7 +186,8 @@ def work(pair: str, transport: str, payload: str) -> int:
     start = {'raw socket': raw_client, 'openpi-client': openpi_client}.get(pair, protocol_client)
     with (
         tempfile.TemporaryDirectory(prefix='bench-', dir='/tmp') as folder,
-        start(pair, address(transport, folder), Path(folder), observation) as call,
+        address(transport, folder) as where,
+        start(pair, where, Path(folder), observation) as call,
     ):
         for line in sys.stdin:
             times = []
@@ -198,12 +199,20 @@ def work(pair: str, transport: str, payload: str) -> int:
     return 0
 
 
-def address(transport: str, folder: str) -> str:
+@contextlib.contextmanager
+def address(transport: str, folder: str) -> Iterator[str]:
+    """Yield where a server is to listen.
+
+    A port stays bound here meanwhile, so that nobody else is given it; every server sets SO_REUSEADDR and may
+    take it too. The reference does not say which one it got when it may choose.
+    """
     if transport == 'unix':
-        return f'{folder}/s'
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        return f'127.0.0.1:{free.getsockname()[1]}'
+        yield f'{folder}/s'
+        return
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(('127.0.0.1', 0))
+        yield f'127.0.0.1:{held.getsockname()[1]}'
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -43,3 +44,12 @@ def test_the_figures_are_told_side_by_side(bench: ModuleType, capsys: pytest.Cap
     bench.report('default', {'full': rows, 'small': rows})
     told = capsys.readouterr().out
     assert 'full, tcp: 2.00 times the raw socket; 3.0 times as fast as the reference' in told
+
+
+def test_a_port_that_a_server_is_told_is_given_to_nobody_else_before_it_listens(bench: ModuleType) -> None:
+    with bench.address('tcp', '/nowhere') as where:
+        host, _, port = where.rpartition(':')
+        with socket.socket() as other, pytest.raises(OSError, match='in use'):
+            other.bind((host, int(port)))
+        with socket.create_server((host, int(port))), bench.connect(where):
+            pass
