@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -31,6 +32,7 @@ class Servo:
         self._end = False
         self._started = threading.Event()
         self.priority = ''
+        gc.freeze()  # a search for garbage among all that is here would hold this thread, too, for long
         sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._thread = threading.Thread(target=self._run, name='servo', daemon=True)
         self._thread.start()

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes: run them, record them, score them, tell about them."""
+"""Episodes: run them, record them, score them, tell about them.
 
-from openeta_ros.episodes.demonstration import Demonstration, DemonstrationError, record_demonstration
-from openeta_ros.episodes.evaluate import EvaluationError, Progress, evaluate
-from openeta_ros.episodes.report import Report
-from openeta_ros.episodes.results import EpisodeResult, Results, without_times
-from openeta_ros.episodes.runner import EpisodeEnv, EpisodeObserver, EpisodePolicy, run_episode
-from openeta_ros.episodes.settings import EvalSettings, SettingsError
+A name is imported when it is asked for, so that a node which needs one starts without the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openeta_ros.episodes.demonstration import Demonstration, DemonstrationError, record_demonstration
+    from openeta_ros.episodes.evaluation import EvaluationError, Progress, evaluate
+    from openeta_ros.episodes.report import Report
+    from openeta_ros.episodes.results import EpisodeResult, Results, without_times
+    from openeta_ros.episodes.runner import EpisodeEnv, EpisodeObserver, EpisodePolicy, run_episode
+    from openeta_ros.episodes.settings import EvalSettings, SettingsError
 
 __all__ = [
     'Demonstration',
@@ -26,3 +35,19 @@ __all__ = [
     'run_episode',
     'without_times',
 ]
+
+_NAMES = {
+    'demonstration': ('Demonstration', 'DemonstrationError', 'record_demonstration'),
+    'evaluation': ('EvaluationError', 'Progress', 'evaluate'),
+    'report': ('Report',),
+    'results': ('EpisodeResult', 'Results', 'without_times'),
+    'runner': ('EpisodeEnv', 'EpisodeObserver', 'EpisodePolicy', 'run_episode'),
+    'settings': ('EvalSettings', 'SettingsError'),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f'{__name__}.{module}'), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

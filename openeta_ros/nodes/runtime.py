@@ -140,6 +140,7 @@ def main(make: Callable[[Process], Node], *, signal_code: Callable[[int], int] =
     except (ParameterException, EmbodimentError, EnvError, KinematicsError, ObservationError) as error:
         print(f'the node cannot start: {error}', file=sys.stderr, flush=True)
         os._exit(2)
+    gc.freeze()  # what was imported stays: to look through it would hold all threads for 70 ms now and then
     executor = make_executor()
     executor.add_node(node)
     spinner = threading.Thread(target=_spin, args=(executor, process), name='executor', daemon=True)
