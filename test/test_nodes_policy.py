@@ -162,6 +162,17 @@ def test_it_waits_for_an_observation_that_is_still_under_way(graph: Graph) -> No
     publisher.join()
 
 
+def test_where_the_picture_that_is_named_was_lost_it_acts_on_the_next_one(graph: Graph) -> None:
+    _, _, policy, robot = graph
+    policy.reset(5)
+    policy.set_demonstration(Demonstration({'actions': np.zeros((1, 3))}, {}))
+    robot.moment(1)
+    lost = Observation({}, robot.stamp_ns + 20 * MS)
+    robot.moment(2)
+    robot.moment(3)
+    assert policy.act(lost)[0, 2] == 2
+
+
 def test_a_demonstration_may_come_in_the_message(graph: Graph) -> None:
     node, _, policy, robot = graph
     policy.reset(5)

@@ -41,6 +41,9 @@ from openeta_ros.vector_policy.process import START_TIMEOUT_S, open_policy
 HISTORY = 16
 # Seconds that an observation may take from the env's answer to this node.
 OBSERVATION_TIMEOUT_S = 10.0
+# The picture that is named counts as lost when others have come after it for so long: then the first of these
+# will do. Who steps in lock-step names each before there is another.
+LOST_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,12 @@ class PolicyNode(ConfiguredNode):
         try:
             usable = self._usable()
             stamp = messages.time_ns(goal.request.observation_stamp)
-            _, observation = usable.bridge.wait_for(stamp, OBSERVATION_TIMEOUT_S, self._check)
+            _, observation = usable.bridge.wait_for(
+                stamp, OBSERVATION_TIMEOUT_S, self._check, lost_s=LOST_S
+            )
+            if stamp not in (0, observation.stamp_ns):
+                later_ms = (observation.stamp_ns - stamp) / 1e6
+                self.get_logger().warning(f'a picture was lost: the policy sees one {later_ms:.0f} ms later')
             begin = time.perf_counter()
             rows = usable.act(observation)
             result.latency_ms = 1e3 * (time.perf_counter() - begin)
