@@ -151,6 +151,30 @@ def test_a_path_that_takes_long_to_be_made_sets_the_arm_off_when_it_leaves(
     assert robot.positions['shoulder_yaw'] == pytest.approx(rows[-1, 0], abs=0.01)
 
 
+@pytest.mark.parametrize('end', ['stop', 'rest'])
+def test_a_path_to_rest_that_takes_long_to_be_made_slows_down_from_when_it_leaves(
+    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_of(tmp_path, 'joint_trajectory')
+    robot, motion, prepare = bench.robot, bench.motion, bench.robot.prepared
+    motion.add(far(bench), 'qpos', motion.observe(), Execution())
+    bench.run(0.8)
+
+    def prepared(commands: Sequence[Any]) -> Callable[[], None]:
+        if any(isinstance(command, PathCommand) for command in commands):
+            robot.advance(0.06)
+        return prepare(commands)
+
+    robot.prepared = prepared  # type: ignore[method-assign]
+    monkeypatch.setattr('time.sleep', robot.advance)
+    if end == 'stop':
+        bench.operator.stop('the topic /stop')
+    else:
+        motion.rest()
+    bench.run(1.5)
+    bench.assert_limits(1.1)
+
+
 def test_a_path_that_left_late_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = bench_of(tmp_path, 'joint_trajectory')
     send, stalls = bench.robot.send, iter([0.03])

@@ -260,8 +260,9 @@ class ChunkSchedule:
         catch_up_s = float(np.sqrt(6 * np.abs(away) / self._strongest).max())
         soonest_s = max(soonest_s, min(catch_up_s, LATEST_ROWS * self.row_s))
         knots = np.unique([*ahead, *(self._brake.stops_s if self._brake and braking else ())])
+        rests_s = max(knots[-1], time_s + max(self.row_s, SOONEST_S))
         knots = knots[np.append(np.diff(knots) > SHORTEST_S, True) & (knots > time_s + soonest_s)]
-        knots = knots if len(knots) else np.array([time_s + max(self.row_s, SOONEST_S)])
+        knots = knots if len(knots) else np.array([rests_s])
         slowing, going = np.split(knots, [np.searchsorted(knots, self._base_s)])
         states = np.stack([*map(self.at, slowing), *zip(*self.at(going), strict=True)])
         positions, velocities = states.swapaxes(0, 1)

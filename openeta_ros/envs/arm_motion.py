@@ -84,7 +84,8 @@ class Motion:
         self.trip: Trip | None = None
         self._dead = ''
         self._path_due = self._take_due = self._rest_asked = self._sets_off = False
-        self._planning_s = 0.0
+        self._before: ChunkSchedule | None = None  # what is followed until the path to rest leaves
+        self._planning_s = self._hold_s = 0.0
         self._away: Array = np.zeros(len(schedule.joints))
         self._stuck = False
         self._rests_s = 0.0
@@ -121,6 +122,7 @@ class Motion:
         self._grips.forget()
         self._asked = self.trip = None
         self._path_due = self._rest_asked = self._sets_off = False
+        self._before = None
         self._take_due = True
         self._schedule = self._under_way = schedule
         self._operator.idle.clear()
@@ -311,34 +313,44 @@ class Motion:
                 new = copy.copy(new)
                 new.set_off(now_s)
             self._sets_off = new.path().sets_off(before.path(), now_s)
+            self._before = None
             self._schedule = self._under_way = new
         self._path_due = self._take_due = True
 
-    def _set_off(self, time_s: float) -> None:
-        """Have an arm that rests set off when its path leaves, however long that takes to be made."""
+    def _begin(self, time_s: float) -> None:
+        """Have the path under way begin when it leaves, however long that takes to be made: an arm that rests
+        sets off then, and one that comes to rest slows down from then on."""
         with self._swap:
-            schedule = copy.copy(self._under_way)
-            schedule.set_off(time_s)
-            if self._schedule is self._under_way:
-                self._schedule = schedule
-            self._under_way = schedule
+            before = self._under_way
+            if self._before is not None:
+                self._under_way = self._held(max(self._hold_s, time_s))
+            elif self._sets_off:
+                self._under_way = copy.copy(before)
+                self._under_way.set_off(time_s)
+            if self._schedule is before:
+                self._schedule = self._under_way
 
     def _hold(self, time_s: float, gate: Literal['open', 'braking']) -> None:
         """Have the schedule come to rest from a time on."""
         with self._swap:
-            schedule = copy.copy(self._under_way)
-            moves = not schedule.resting(time_s)
-            schedule.hold(time_s)
-            self._schedule = self._under_way = schedule
+            moves = not self._under_way.resting(time_s)
+            self._before, self._hold_s = self._under_way, time_s
+            self._schedule = self._under_way = self._held(time_s)
             self._gate = gate
             self._grips.drop()
             self._rest_asked = self._sets_off = False
         self._path_due = self._take_due = moves
 
+    def _held(self, time_s: float) -> ChunkSchedule:
+        """Return the schedule that the arm follows, which comes to rest from a time on."""
+        schedule = copy.copy(self._before or self._under_way)
+        schedule.hold(time_s)
+        return schedule
+
     def _brake(self, trip: Trip, now_s: float, vitals: Vitals) -> None:
         # An arm that something is in the way of must not push on: it comes to rest where it was measured.
         self._stuck = trip.kind == 'tracking'
-        self._away = self._measured_away(vitals, now_s, since_heard=not self._stuck)
+        self._away = self._measured_away(vitals, since_heard=not self._stuck)
         self._hold(now_s, 'braking')
         self._rests_s = self._clock()
         self.trip = trip if trip.kind else None
@@ -346,19 +358,18 @@ class Motion:
 
     def _points(self, now_s: float, vitals: Vitals) -> Points:
         """Return the path to send. A controller begins it where it measures the arm."""
+        self._begin(now_s)
         if self._gate == 'open':
-            if self._sets_off:
-                self._set_off(now_s)
-            return self._under_way.points(now_s, self._measured_away(vitals, now_s))
+            return self._under_way.points(now_s, self._measured_away(vitals))
         return self._under_way.stop_points(now_s, self._away, there=self._stuck)
 
-    def _measured_away(self, vitals: Vitals, now_s: float, *, since_heard: bool = True) -> Array:
-        """Return how far the arm was measured from where it is commanded to be, or was then, (J,)."""
+    def _measured_away(self, vitals: Vitals, *, since_heard: bool = True) -> Array:
+        """Return how far the arm was measured from where it was commanded to be then, (J,)."""
         heard_s = [
             at_s for (kind, _), at_s in vitals.heard_s.items() if kind == 'stale_state' and since_heard
         ]
         ago_s = np.clip(self._last_s - min(heard_s, default=self._last_s), 0.0, MEASURED_S)
-        commanded = self._under_way.at(now_s - ago_s)[0]
+        commanded = self._under_way.at(self._last_s - self._follower.lag_s - ago_s)[0]
         joints = zip(self._under_way.joints, commanded, strict=True)
         return np.array([vitals.positions.get(joint, value) - value for joint, value in joints])
 
