@@ -160,9 +160,7 @@ class PolicyNode(ConfiguredNode):
         try:
             usable = self._usable()
             stamp = messages.time_ns(goal.request.observation_stamp)
-            _, observation = usable.bridge.wait_for(
-                stamp, OBSERVATION_TIMEOUT_S, self._check, lost_s=LOST_S
-            )
+            _, observation = usable.bridge.wait_for(stamp, OBSERVATION_TIMEOUT_S, self._check, lost_s=LOST_S)
             if stamp not in (0, observation.stamp_ns):
                 later_ms = (observation.stamp_ns - stamp) / 1e6
                 self.get_logger().warning(f'a picture was lost: the policy sees one {later_ms:.0f} ms later')
