@@ -160,6 +160,7 @@ def main(make: Callable[[Process], Node], *, signal_code: Callable[[int], int] =
             node.destroy_node()
             rclpy.try_shutdown()
             del node, executor, spinner
+            gc.unfreeze()
             gc.collect()
             rclpy.get_default_context().destroy()
     with contextlib.suppress(OSError):  # nobody reads any more
