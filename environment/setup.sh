@@ -8,7 +8,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$PWD/.venv
 python=${PYTHON:-python3}
-log=$venv/setup.log
 stamps=$venv/.stamps
 
 say() { printf '[setup] %s\n' "$*"; }
@@ -26,12 +25,12 @@ step() {
   hash=$( { echo "$mode $version"; find "${files[@]}" -type f -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -c1-32)
   [ "$(cat "$stamps/$name" 2>/dev/null)" = "$hash" ] && return 0
   say "$sentence"
-  local start=$SECONDS
-  if ! "$@" >>"$log" 2>&1; then
+  local start=$SECONDS log=$venv/setup-$name.log
+  if ! "$@" >"$log" 2>&1; then
     tail -n 25 "$log" >&2
     fail "the step '$name' failed; its whole output is in $log"
   fi
-  say "  done in $((SECONDS - start)) s"
+  say "  $name: done in $((SECONDS - start)) s"
   echo "$hash" >"$stamps/$name"
 }
 
@@ -110,8 +109,16 @@ if [ "$mode" = wheels ]; then
   step ros '2/5 ROS 2 Jazzy from wheels, with its interface generators (about half a minute, 0.3 GB)' \
     environment/requirements-ros.txt environment/constraints.txt -- ros_wheels
 fi
-step python '3/5 PyTorch, Genesis, MuJoCo and the Python packages (about two minutes, 4 GB)' \
+# Side by side: the one waits for the disk, the other for the processors. A group of its own, which can be ended.
+set -m
+step messages '3/5 building openeta_msgs with colcon (two to three minutes, beside 4/5)' \
+  openeta_msgs environment/setup.sh -- build_messages &
+messages=$!
+set +m
+trap 'kill -- -$messages 2>/dev/null || true' EXIT
+step python '4/5 PyTorch, Genesis, MuJoCo and the Python packages (two to three minutes, 4 GB)' \
   setup.py setup.cfg environment/constraints.txt -- python_packages
-step messages '4/5 building openeta_msgs with colcon (one to two minutes)' openeta_msgs environment/setup.sh -- build_messages
+wait $messages || exit 1
+trap - EXIT
 step package '5/5 building openeta_ros with colcon' \
   setup.py setup.cfg package.xml launch config examples -- colcon_build openeta_ros
