@@ -14,7 +14,7 @@ from openeta_ros.control import ActionPipeline
 from openeta_ros.embodiment import Embodiment, Kinematics, load
 
 ROBOTS = ('franka', 'ur5e_2f85', 'so101', 'xarm7', 'aloha')
-POSES, FROM_HOME = 200, 12
+POSES, FROM_HOME = 1000, 12
 POSITION_M, ROTATION_RAD = 1e-4, np.radians(0.1)
 
 
