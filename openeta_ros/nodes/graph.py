@@ -26,6 +26,7 @@ from openeta_ros.embodiment.resources import PACKAGE, share_folders
 from openeta_ros.episodes import EvalSettings
 from openeta_ros.episodes.settings import ARM
 from openeta_ros.nodes.parameters import EVALUATION, NODES, PEER_PIDS, Value
+from openeta_ros.nodes.shared_memory import remove_abandoned
 from openeta_ros.nodes.start import hold_signals, signals_held
 
 # Under these names Fast DDS looks for its profile, before and after its change of name.
@@ -111,10 +112,13 @@ def process_environment() -> dict[str, str]:
 def graph_environment() -> Iterator[dict[str, str]]:
     """Yield the environment for every process of a graph; what the user has set already stays.
 
-    A ROS domain of its own is claimed for as long as the block runs, unless ROS_DOMAIN_ID is set.
+    A ROS domain of its own is claimed for as long as the block runs, unless ROS_DOMAIN_ID is set. Before and
+    after, the shared memory that killed processes left is removed.
     """
     ours = process_environment()
+    remove_abandoned()
     with contextlib.ExitStack() as stack:
+        stack.callback(remove_abandoned)
         if 'ROS_DOMAIN_ID' not in os.environ:
             ours['ROS_DOMAIN_ID'] = str(stack.enter_context(claimed_domain()))
         yield {**ours, **os.environ, **_prefix(), 'PYTHONUNBUFFERED': '1'}
