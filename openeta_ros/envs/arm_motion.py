@@ -323,7 +323,7 @@ class Motion:
         with self._swap:
             before = self._under_way
             if self._before is not None:
-                self._under_way = self._held(max(self._hold_s, time_s))
+                self._under_way = _held(self._before, max(self._hold_s, time_s))
             elif self._sets_off:
                 self._under_way = copy.copy(before)
                 self._under_way.set_off(time_s)
@@ -335,17 +335,11 @@ class Motion:
         with self._swap:
             moves = not self._under_way.resting(time_s)
             self._before, self._hold_s = self._under_way, time_s
-            self._schedule = self._under_way = self._held(time_s)
+            self._schedule = self._under_way = _held(self._before, time_s)
             self._gate = gate
             self._grips.drop()
             self._rest_asked = self._sets_off = False
         self._path_due = self._take_due = moves
-
-    def _held(self, time_s: float) -> ChunkSchedule:
-        """Return the schedule that the arm follows, which comes to rest from a time on."""
-        schedule = copy.copy(self._before or self._under_way)
-        schedule.hold(time_s)
-        return schedule
 
     def _brake(self, trip: Trip, now_s: float, vitals: Vitals) -> None:
         # An arm that something is in the way of must not push on: it comes to rest where it was measured.
@@ -391,3 +385,10 @@ class Motion:
             self._follower.take(self._under_way.path())
         commands = self._follower.step(self._last_s)
         self._sender.send(commands + self._commands.grippers(self._grips.due(self.now())))
+
+
+def _held(schedule: ChunkSchedule, time_s: float) -> ChunkSchedule:
+    """Return a schedule that comes to rest from a time on."""
+    held = copy.copy(schedule)
+    held.hold(time_s)
+    return held
