@@ -22,7 +22,7 @@ step() {
   while [ "$1" != -- ]; do files+=("$1"); shift; done
   shift
   local hash
-  hash=$( { echo "$mode $version"; find "${files[@]}" -type f -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -c1-32)
+  hash=$( { echo "$mode $version"; find "${files[@]}" -name __pycache__ -prune -o -type f -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -c1-32)
   [ "$(cat "$stamps/$name" 2>/dev/null)" = "$hash" ] && return 0
   say "$sentence"
   local start=$SECONDS log=$venv/setup-$name.log
@@ -96,7 +96,7 @@ mkdir -p "$stamps" 2>/dev/null || true
 [ -x "$venv/bin/python" ] && [ "$(cat "$stamps/venv" 2>/dev/null)" = "$mode $version" ] || {
   [ -e "$venv/bin" ] && say 'the Python or the ROS 2 to build against changed: .venv is made anew'
   rm -rf "$venv"
-  say "setting up .venv (ROS 2: $mode); the first time takes about five minutes and 5 GB"
+  say "setting up .venv (ROS 2: $mode); the first time takes about four minutes and 5 GB"
   system_packages
   "$python" -m venv $([ "$mode" = wheels ] || echo --system-site-packages) "$venv" \
     || fail "'$python -m venv' failed (on Debian and Ubuntu it is in the package python3-venv)"
