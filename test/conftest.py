@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -52,21 +51,14 @@ with EnvFacade.from_spec(EnvSpec('genesis', 'pick_cube', load('franka_genesis'))
 
 
 @pytest.fixture(scope='session')
-def genesis_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have Genesis compile its kernels once, in a process whose end stores them.
+def genesis_kernels() -> None:
+    """Have Genesis compile its kernels once, in a process whose end stores them. One worker needs them alone.
 
     A busy machine may take long for it: tests that need them have a `timeout` of their own.
     """
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if 'PYTEST_XDIST_WORKER' in os.environ else own
     caches = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
-    if any(caches.glob('quadrants/*/openeta_ros-genesis*')):
-        return  # they were compiled on this machine
-    with (shared / 'genesis_kernels').open('a+') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if lock.tell() == 0:
-            subprocess.run([sys.executable, '-c', KERNELS], check=True)
-            lock.write('compiled')
+    if not any(caches.glob('quadrants/*/openeta_ros-genesis*')):
+        subprocess.run([sys.executable, '-c', KERNELS], check=True)
 
 
 class Together(LoadFileScheduling):

@@ -32,7 +32,10 @@ class Servo:
         self._end = False
         self._started = threading.Event()
         self.priority = ''
-        gc.freeze()  # a search for garbage among all that is here would hold this thread, too, for long
+        # A search for garbage among all that is here would hold this thread, too, for long: once more, now.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
         sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._thread = threading.Thread(target=self._run, name='servo', daemon=True)
         self._thread.start()

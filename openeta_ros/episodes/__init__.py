@@ -17,6 +17,25 @@ if TYPE_CHECKING:
     from openeta_ros.episodes.runner import EpisodeEnv, EpisodeObserver, EpisodePolicy, run_episode
     from openeta_ros.episodes.settings import EvalSettings, SettingsError
 
+_MODULES = {
+    'Demonstration': 'demonstration',
+    'DemonstrationError': 'demonstration',
+    'EpisodeEnv': 'runner',
+    'EpisodeObserver': 'runner',
+    'EpisodePolicy': 'runner',
+    'EpisodeResult': 'results',
+    'EvalSettings': 'settings',
+    'EvaluationError': 'evaluation',
+    'Progress': 'evaluation',
+    'Report': 'report',
+    'Results': 'results',
+    'SettingsError': 'settings',
+    'evaluate': 'evaluation',
+    'record_demonstration': 'demonstration',
+    'run_episode': 'runner',
+    'without_times': 'results',
+}
+
 __all__ = [
     'Demonstration',
     'DemonstrationError',
@@ -36,18 +55,8 @@ __all__ = [
     'without_times',
 ]
 
-_NAMES = {
-    'demonstration': ('Demonstration', 'DemonstrationError', 'record_demonstration'),
-    'evaluation': ('EvaluationError', 'Progress', 'evaluate'),
-    'report': ('Report',),
-    'results': ('EpisodeResult', 'Results', 'without_times'),
-    'runner': ('EpisodeEnv', 'EpisodeObserver', 'EpisodePolicy', 'run_episode'),
-    'settings': ('EvalSettings', 'SettingsError'),
-}
-
 
 def __getattr__(name: str) -> Any:
-    for module, names in _NAMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f'{__name__}.{module}'), name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    if name not in _MODULES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
